@@ -1,0 +1,93 @@
+"""Every promise that the core makes about itself, as assertions.
+
+`check` is called after each step in tests and in the simulator.  It knows the
+scheduler's insides; the simulator's auditor, which shares no code with the
+core, re-derives the promises to users from events and commands alone.
+"""
+
+from __future__ import annotations
+
+from .graph import Graph
+from .job import DUE_SHIFT, ID_MASK, NEVER, TRANSITIONS, State
+from .scheduler import BUDGET_NS, DEPTH, Scheduler
+
+
+def check(scheduler: Scheduler) -> None:
+    """Assert that the scheduler's state is complete and consistent.
+
+    Raises:
+        AssertionError: with the fact that is broken.
+    """
+    _check_jobs(scheduler)
+    _check_workers(scheduler)
+    _check_graph(scheduler, scheduler.graph)
+
+
+def check_moves(before: dict[int, State], after: dict[int, State]) -> None:
+    """Assert that each job's move from one step to the next is in the table of transitions."""
+    for job, state in before.items():
+        now = after.get(job, State.SETTLED)
+        assert now is state or now in TRANSITIONS[state], f"job {job} went from {state} to {now}"
+
+
+def _check_jobs(s: Scheduler) -> None:
+    sent = [job for worker in s.workers.values() for job in worker.queue if job in s.jobs]
+    assert len(sent) == len(set(sent)), "a job is in two workers' queues"
+    ready = [key & ID_MASK for key in s.ready.valid_keys()]
+    assert len(ready) == len(set(ready)), "a job is ready twice"
+    places = [set(s.graph.waiting), set(s.delayed), set(ready), set(sent)]
+    assert sum(map(len, places)) == len(s.jobs), f"{len(s.jobs)} jobs, but {list(map(len, places))} in containers"
+    assert set().union(*places) == set(s.jobs), "a job is in no container, or a settled one in some"
+    for sparse, name in ((s.soft, "soft"), (s.tries, "tries"), (s.ready.current, "current")):
+        assert set(sparse) <= set(s.jobs), f"{name} remembers settled jobs"
+    for job, tries in s.tries.items():
+        assert 0 < tries <= s.jobs[job].retries, f"job {job} failed {tries} times of {s.jobs[job].retries}"
+    for key in s.ready.valid_keys():
+        job = key & ID_MASK
+        assert key >> DUE_SHIFT > s.now or job in s.soft, f"job {job} has expired and is still ready"
+    for job, key in s.delayed.items():
+        assert s._kills_at(job, key) > s.now, f"job {job} has expired and is still delayed"
+
+
+def _check_workers(s: Scheduler) -> None:
+    assert len(s.active) <= s.max_workers, "too many active workers"
+    assert s.staff == sum(1 for w in s.workers.values() if not w.leaving), "the staff is miscounted"
+    assert s.staff <= s.max_workers + s.spare_workers, "too many workers"
+    for worker in s.workers.values():
+        place = (worker.id in s.active) + (worker in s.spares)
+        assert place == (worker.ready and not worker.leaving), f"worker {worker.id} is at {place} places"
+        assert len(worker.queue) <= DEPTH, f"worker {worker.id} holds {len(worker.queue)} jobs"
+        assert len(worker.queue) <= 1 or worker.load <= 2 * BUDGET_NS, f"worker {worker.id} is overloaded"
+        assert not worker.used_up or not worker.queue or not s.max_tasks or worker.given <= s.max_tasks
+    for spare in s.spares:
+        assert not spare.queue, f"spare {spare.id} has jobs"
+    if s.ready.head() and not s.paused and not s.halted and not s.broken:
+        idle = [w.id for w in s.active.values() if not w.queue and not w.used_up]
+        fresh = s.jobs[s.ready.head() & ID_MASK].fresh
+        assert not idle or fresh, f"workers {idle} idle while jobs are ready"
+        assert s.staff > 0, "jobs are ready and nobody is asked to run them"
+
+
+def _check_graph(s: Scheduler, graph: Graph) -> None:
+    for job, waiting in graph.waiting.items():
+        open_now = sum(1 for edge in waiting.after if edge.id in s.jobs)
+        assert waiting.open == open_now > 0, f"job {job} waits for {waiting.open}, of which {open_now} live"
+        for edge in waiting.after:
+            if edge.id in s.jobs:
+                assert job in graph.successors[edge.id], f"job {edge.id} does not know that {job} waits"
+                _check_inheritance(s, edge.id, waiting.key >> DUE_SHIFT)
+    for job in graph.successors:
+        assert job in s.jobs, f"settled job {job} still has successors"
+
+
+def _check_inheritance(s: Scheduler, job: int, due: int) -> None:
+    state = s.state_of(job)
+    if state is State.SENT or due == NEVER:
+        return
+    if state is State.WAITING:
+        key = s.graph.waiting[job].key
+    elif state is State.DELAYED:
+        key = s.delayed[job]
+    else:
+        key = next(k for k in s.ready.valid_keys() if k & ID_MASK == job)
+    assert key >> DUE_SHIFT <= due, f"job {job} is due after one that waits for it"

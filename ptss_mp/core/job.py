@@ -1,0 +1,112 @@
+"""A job's life.  In the core a job is an id.
+
+Rule 1.  What all jobs of one function and options share stands in one `Spec`;
+what few jobs have stands in sparse columns of the scheduler.  So a million
+waiting jobs cost an int, a dict entry and a key each, and no object that the
+garbage collector has to visit (131 B and 0.8 µs; one object per job: 243 B and
+2.1 µs, and collector pauses five times as long).
+
+Rule 2.  The state of a job is the container that holds its id
+(`Scheduler.state_of`).  `TRANSITIONS` says which moves are legal; the
+simulator holds every step of every job against it.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+ID_BITS, RELEASE_BITS, PRIORITY_BITS = 40, 62, 16
+RELEASE_SHIFT = ID_BITS
+PRIORITY_SHIFT = RELEASE_SHIFT + RELEASE_BITS
+DUE_SHIFT = PRIORITY_SHIFT + PRIORITY_BITS
+ID_MASK = (1 << ID_BITS) - 1
+RELEASE_MASK = (1 << RELEASE_BITS) - 1
+NEVER = 1 << 61  # ns; 73 years after boot: later than any instant that a clock here can show
+PRIORITY_MIDDLE = 1 << (PRIORITY_BITS - 1)
+
+
+class State(StrEnum):
+    """Where a job stands; each is one container of the scheduler."""
+
+    WAITING = "waiting"  # graph.waiting: prerequisites are open
+    DELAYED = "delayed"  # delayed: its start time, or the pause before a retry, is not over
+    READY = "ready"  # ready: may start as soon as a worker is free
+    SENT = "sent"  # some worker's queue: running there, or next in its pipe
+    SETTLED = "settled"  # none: it has its outcome
+
+
+# SENT -> READY is an innocent return (its worker died before it began).  SENT -> DELAYED is a retry.
+TRANSITIONS: dict[State, frozenset[State]] = {
+    State.WAITING: frozenset((State.DELAYED, State.READY, State.SENT, State.SETTLED)),
+    State.DELAYED: frozenset((State.READY, State.SENT, State.SETTLED)),
+    State.READY: frozenset((State.SENT, State.SETTLED)),
+    State.SENT: frozenset((State.READY, State.DELAYED, State.SENT, State.SETTLED)),
+    State.SETTLED: frozenset(),
+}
+
+
+class Spec:
+    """What all jobs of one function with equal options share; never changed once made.
+
+    Attributes:
+        fn: number of the function, for the run-time estimate.
+        timeout_ns: longest run of one attempt; 0: none.
+        kill_at_deadline: False: a deadline orders and is reported, nothing more.
+        run_if: "success", "done" or "failure" of the prerequisites.
+        retries: how many further attempts a failure may cost.
+        fresh: each attempt needs a process that has run nothing yet.
+        base: the key of a job without deadline, less release and id.
+    """
+
+    __slots__ = ("base", "fn", "fresh", "kill_at_deadline", "priority", "retries", "run_if", "timeout_ns")
+
+    def __init__(
+        self,
+        fn: int,
+        priority: int = 0,
+        timeout_ns: int = 0,
+        kill_at_deadline: bool = True,
+        run_if: str = "success",
+        retries: int = 0,
+        fresh: bool = False,
+    ) -> None:
+        self.fn = fn
+        self.priority = (PRIORITY_MIDDLE - priority) << PRIORITY_SHIFT
+        self.base = (NEVER << DUE_SHIFT) + self.priority
+        self.timeout_ns = timeout_ns
+        self.kill_at_deadline = kill_at_deadline
+        self.run_if = run_if
+        self.retries = retries
+        self.fresh = fresh
+
+
+class Prerequisite(NamedTuple):
+    """One edge of the graph, as the submission tells it.
+
+    `status` is how it ended if its Future was already settled, else "".
+    `release` and `due` are its own, so that its key can be built again.
+    """
+
+    id: int
+    status: str
+    release: int
+    due: int
+
+
+class Row(NamedTuple):
+    """One submitted job.  `due`: its own deadline or NEVER; `after`: None for most."""
+
+    id: int
+    spec: Spec
+    due: int
+    release: int
+    after: tuple[Prerequisite, ...] | None
+
+
+def key_of(spec: Spec, due: int, release: int, job: int) -> int:
+    """Return the place of a job in the order of P3: due, then priority, then release, then id.
+
+    One int, so that heaps compare in C: 4 to 7 times faster than tuples.
+    """
+    return (due << DUE_SHIFT) + spec.priority + (release << RELEASE_SHIFT) + job

@@ -1,0 +1,50 @@
+"""Restart intensity and backoff: policy as numbers.
+
+The words are Erlang/OTP's (supervisor(3), "restart intensity"): more than so
+many restarts within a period, and the supervisor gives up and says so instead
+of spinning.  Here only deaths count that no job explains: a worker that never
+became ready, or the warden itself.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+_GOLDEN = 0x9E3779B97F4A7C15
+_MASK = (1 << 64) - 1
+
+
+class RestartWindow:
+    """The unexplained deaths of the last `period_ns`; more than `intensity` of them is too many."""
+
+    __slots__ = ("_deaths", "intensity", "period_ns")
+
+    def __init__(self, intensity: int, period_ns: int) -> None:
+        self.intensity = intensity
+        self.period_ns = period_ns
+        self._deaths: deque[int] = deque()
+
+    def exceeded(self, now: int) -> bool:
+        """Note one death at `now`; return True if that is one too many."""
+        deaths = self._deaths
+        deaths.append(now)
+        while deaths[0] < now - self.period_ns:
+            deaths.popleft()
+        return len(deaths) > self.intensity
+
+
+BACKOFF_NS = 1_000_000_000  # API, Retry: backoff=1.0, factor=2.0, jitter=0.1, max_delay=60.0
+BACKOFF_MAX_NS = 60 * BACKOFF_NS
+
+
+def backoff_ns(failures: int, seed: int, job: int) -> int:
+    """Return the pause before the next attempt of `job` after so many failures (from 1).
+
+    Doubles each time up to a minute, with 10 % jitter drawn from seed, job and
+    number, so that the same history gives the same pauses (splitmix64).
+    """
+    pause = min(BACKOFF_NS << min(failures - 1, 8), BACKOFF_MAX_NS)
+    x = (seed + job * _GOLDEN + failures * 0xBF58476D1CE4E5B9) & _MASK
+    x = ((x ^ x >> 30) * 0xBF58476D1CE4E5B9) & _MASK
+    x = ((x ^ x >> 27) * 0x94D049BB133111EB) & _MASK
+    return pause + pause * ((x >> 44) - (1 << 19)) // (10 << 19)

@@ -1,0 +1,59 @@
+"""Events and commands told as sentences' parts: (instant, job, what, detail).
+
+For `story`, progress, logs and the simulator's failures; the scheduler itself
+knows nothing of it, it only keeps the last batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from .commands import Command, Dispatch, KillWorker, Postpone, Revoke, Settle
+from .events import Answered, Condemned, Event, Submitted, WorkerDied
+
+
+class Line(NamedTuple):
+    """One thing that happened to a job.  `worker` is 0 where none is meant."""
+
+    at: int
+    job: int
+    what: str
+    worker: int
+    detail: str
+
+
+def narrate(events: Sequence[Event], commands: Sequence[Command]) -> Iterator[Line]:
+    """Yield what a step did to each job, in order."""
+    now = 0
+    for event in events:
+        now = event.now
+        if isinstance(event, Submitted):
+            for row in event.rows:
+                after = row[4]
+                yield Line(now, row[0], "submitted", 0, f"after {len(after)} jobs" if after else "")
+        elif isinstance(event, Answered):
+            for row in event.rows:
+                yield Line(now, row[0], "answered", event.worker, f"ran {row[3] / 1e6:.3f} ms")
+        elif isinstance(event, Condemned):
+            yield Line(now, event.job, "condemned", event.worker, event.why)
+        elif isinstance(event, WorkerDied) and event.job:
+            yield Line(now, event.job, "worker died", event.worker, event.why)
+    for command in commands:
+        if isinstance(command, Dispatch):
+            for job in command.ids:
+                yield Line(now, job, "sent", command.worker, "")
+        elif isinstance(command, Settle):
+            for i, job in enumerate(command.ids):
+                yield Line(now, job, command.status, 0, f"by job {command.blame[i]}" if command.blame else "")
+        elif isinstance(command, Postpone):
+            yield Line(now, command.job, "postponed", 0, command.status)
+        elif isinstance(command, Revoke):
+            yield Line(now, command.job, "revoked", command.worker, "")
+        elif isinstance(command, KillWorker) and command.job:
+            yield Line(now, command.job, "killed", command.worker, command.why)
+
+
+def story(history: Iterable[tuple[Sequence[Event], Sequence[Command], int]], job: int) -> list[Line]:
+    """Return all that is still remembered of one job, oldest first."""
+    return [line for events, commands, _ in history for line in narrate(events, commands) if line.job == job]

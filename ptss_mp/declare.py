@@ -1,0 +1,391 @@
+"""What a user may ask, valid by construction.
+
+`Options` says how a job shall run; `task` and `Task` declare a function with
+its options.  Whatever is wrong is refused here, with a sentence, before
+anything has been started.  Only fields that were given count, so that two
+sets of options merge (`a | b`): the later wins, and None means "explicitly none".
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime, timedelta
+from typing import Any, Literal, NamedTuple, overload
+
+from .errors import InvalidOption, InvalidType
+
+SECOND_NS = 1_000_000_000
+DURATION_MAX_NS = 10 * 366 * 86_400 * SECOND_NS  # ten years: beyond it a duration is a mistake
+PRIORITY_MAX = (1 << 15) - 1  # the core's key has 16 bits for it
+RETRIES_MAX = 1000  # a job that died a thousand times will not live
+
+_UNITS_NS = {
+    "ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": SECOND_NS,
+    "m": 60 * SECOND_NS, "min": 60 * SECOND_NS, "h": 3_600 * SECOND_NS, "d": 86_400 * SECOND_NS,
+}  # fmt: skip
+_PART = re.compile(r"(\d+(?:\.\d+)?)([a-zµ]+)")
+
+
+class _Unset:
+    """The value of a field that was not given."""
+
+    _instance: _Unset | None = None
+
+    def __new__(cls) -> _Unset:
+        cls._instance = cls._instance or super().__new__(cls)
+        return cls._instance
+
+    def __repr__(self) -> str:
+        return "<not given>"
+
+    def __reduce__(self) -> tuple[type[_Unset], tuple[()]]:
+        return _Unset, ()
+
+
+UNSET: Any = _Unset()
+
+
+def duration_ns(value: float | timedelta | str, what: str, *, bare_strings: bool = False) -> int:
+    """Return a duration in nanoseconds.
+
+    Args:
+        value: seconds, a timedelta, or text such as "250ms", "90s", "1h30m", "2d".
+        what: the option's name, for the error.
+        bare_strings: take "90" as seconds (the command line does).
+
+    Raises:
+        InvalidType: another type, bool included.
+        InvalidOption: NaN, infinite, zero, negative, above ten years, or unreadable.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | timedelta | str):
+        raise InvalidType(
+            f"{what} must be seconds, a timedelta or text like '90s', not {type(value).__name__}"
+        )
+    if isinstance(value, timedelta):
+        ns = value // timedelta(microseconds=1) * 1_000
+    elif isinstance(value, str):
+        ns = _read_duration(value, what, bare_strings)
+    else:
+        if not math.isfinite(value):
+            raise InvalidOption(f"{what} must be a finite number of seconds, not {value}")
+        ns = round(value * SECOND_NS)
+    if ns <= 0:
+        raise InvalidOption(f"{what} must be above zero, not {value!r}")
+    if ns > DURATION_MAX_NS:
+        raise InvalidOption(f"{what} must be at most ten years, not {value!r}")
+    return ns
+
+
+def _read_duration(text: str, what: str, bare: bool) -> int:
+    stripped = text.strip().lower()
+    if bare and re.fullmatch(r"\d+(\.\d+)?", stripped):
+        return round(float(stripped) * SECOND_NS)
+    parts = _PART.findall(stripped)
+    known = parts and all(unit in _UNITS_NS for _, unit in parts)
+    if not known or "".join(n + u for n, u in parts) != stripped:
+        raise InvalidOption(f"{what} must look like '250ms', '90s', '1h30m' or '2d', not {text!r}")
+    return round(sum(float(number) * _UNITS_NS[unit] for number, unit in parts))
+
+
+def _aware(value: datetime, what: str) -> datetime:
+    if value.tzinfo is None or value.utcoffset() is None:
+        raise InvalidOption(f"{what} must carry a time zone; {value.isoformat()} has none")
+    return value
+
+
+def _text(value: Any, what: str) -> None:
+    if not isinstance(value, str):
+        raise InvalidType(f"{what} must be text, not {type(value).__name__}")
+    if not value or len(value) > 1000:
+        raise InvalidOption(f"{what} must have 1 to 1000 characters, not {len(value)}")
+    bad = next((c for c in value if not c.isprintable()), None)
+    if bad is not None:
+        raise InvalidOption(f"{what} must be printable, {value!r:.80} is not")
+
+
+def whole(value: Any, what: str, low: int, high: int) -> int:
+    """Return `value` if it is an int (no bool) within low..high; else raise."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidType(f"{what} must be a whole number, not {type(value).__name__}")
+    if not low <= value <= high:
+        raise InvalidOption(f"{what} must be within {low} and {high}, not {value}")
+    return value
+
+
+def _instant(value: Any, what: str) -> None:
+    if isinstance(value, datetime):
+        _aware(value, what)
+    else:
+        duration_ns(value, what)
+
+
+def _start(value: Any, what: str) -> None:
+    if isinstance(value, datetime):
+        _aware(value, what)
+    elif isinstance(value, timedelta | str):
+        duration_ns(value, what)
+    else:
+        raise InvalidType(
+            f"{what} must be an aware datetime, a timedelta or text like '90s', not {type(value).__name__}"
+        )
+
+
+def _flag(value: Any, what: str) -> None:
+    if not isinstance(value, bool):
+        raise InvalidType(f"{what} must be True or False, not {type(value).__name__}")
+
+
+def _one_of(*legal: str) -> Callable[[Any, str], None]:
+    def check(value: Any, what: str) -> None:
+        if value not in legal:
+            raise InvalidOption(f"{what} must be one of {', '.join(map(repr, legal))}, not {value!r}")
+
+    return check
+
+
+def _tuple(value: Any, what: str) -> None:
+    if not isinstance(value, tuple | list):
+        raise InvalidType(f"{what} must be a tuple, not {type(value).__name__}")
+
+
+def _mapping(value: Any, what: str) -> None:
+    if not isinstance(value, Mapping) or not all(isinstance(k, str) for k in value):
+        raise InvalidType(f"{what} must be a mapping with text keys, not {type(value).__name__}")
+
+
+def _anything(_value: Any, _what: str) -> None:
+    """`after` is resolved by the executor that knows the Futures and names."""
+
+
+_CHECKS: dict[str, Callable[[Any, str], Any]] = {
+    "name": _text,
+    "priority": lambda v, w: whole(v, w, -PRIORITY_MAX, PRIORITY_MAX),
+    "start_time": _start,
+    "deadline": _instant,
+    "on_miss": _one_of("kill", "finish"),
+    "timeout": duration_ns,
+    "after": _anything,
+    "run_if": _one_of("success", "done", "failure"),
+    "retries": lambda v, w: whole(v, w, 0, RETRIES_MAX),
+    "fresh": _flag,
+    "args": _tuple,
+    "kwargs": _mapping,
+}
+NULLABLE = frozenset(("name", "start_time", "deadline", "timeout", "after", "args", "kwargs"))
+DECLARED_ONLY = ("args", "kwargs")  # for `task`, not for `submit`
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class Options:
+    """How a job shall run.  Only given fields count; `a | b` merges, the later wins.
+
+    Attributes:
+        name: what the job is called in outcomes, errors and `after`; default the function's.
+        priority: -32767..32767, higher is more important; breaks ties of equal deadlines.
+        start_time: the release: an aware datetime, or a duration from the submission.
+        deadline: an aware datetime, or a duration from the release.
+        on_miss: "kill" ends the job at its deadline; "finish" only orders and reports.
+        timeout: the longest that one attempt may run; over, it is killed.
+        after: Futures, Tasks or names that must be settled first (no value is passed).
+        run_if: "success", "done" or "failure" of the prerequisites.
+        retries: how often a failed, crashed or timed-out attempt is made again; 0..1000.
+        fresh: True: a process of its own for each attempt.
+        args, kwargs: bound arguments (with `task` only).
+
+    Raises:
+        InvalidOption: a value that can never be right.
+        InvalidType: a value of a wrong kind.
+    """
+
+    name: str | None = UNSET
+    priority: int = UNSET
+    start_time: datetime | timedelta | str | None = UNSET
+    deadline: float | timedelta | str | datetime | None = UNSET
+    on_miss: Literal["kill", "finish"] = UNSET
+    timeout: float | timedelta | str | None = UNSET
+    after: Any = UNSET
+    run_if: Literal["success", "done", "failure"] = UNSET
+    retries: int = UNSET
+    fresh: bool = UNSET
+    args: tuple[Any, ...] | None = UNSET
+    kwargs: Mapping[str, Any] | None = UNSET
+
+    def __post_init__(self) -> None:
+        for field in self.given():
+            value = getattr(self, field)
+            if value is None:
+                if field not in NULLABLE:
+                    raise InvalidType(f"{field} cannot be None")
+                continue
+            _CHECKS[field](value, field)
+
+    def given(self) -> tuple[str, ...]:
+        """Return the names of the fields that were given, in order of declaration."""
+        return tuple(f for f in _FIELDS if getattr(self, f) is not UNSET)
+
+    def get(self, field: str, default: Any = None) -> Any:
+        """Return a field's value, `default` if it was not given."""
+        value = getattr(self, field)
+        return default if value is UNSET else value
+
+    def __or__(self, later: Options) -> Options:
+        if not isinstance(later, Options):
+            return NotImplemented
+        merged = {f: getattr(self, f) for f in self.given()}
+        merged.update((f, getattr(later, f)) for f in later.given())
+        return Options(**merged)
+
+    def __repr__(self) -> str:
+        return f"Options({', '.join(f'{f}={getattr(self, f)!r}' for f in self.given())})"
+
+
+_FIELDS = tuple(f.name for f in fields(Options))
+
+
+def options(**given: Any) -> Options:
+    """Return `Options(**given)`; an unknown name is refused with the nearest legal one."""
+    for name in given:
+        if name not in _FIELDS:
+            raise InvalidOption(f"no option {name!r}{nearest(name, _FIELDS)}")
+    return Options(**given)
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """Return "; did you mean 'x'?" for the nearest of `words`, or ""."""
+    import difflib
+
+    close = difflib.get_close_matches(word, list(words), 1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+class Rules(NamedTuple):
+    """Options in the core's terms: integers of nanoseconds and flags; hashable."""
+
+    priority: int
+    timeout_ns: int  # 0: none
+    deadline_ns: int  # relative to the release; 0: none, or an instant of its own
+    kill_at_deadline: bool
+    run_if: str
+    retries: int
+    fresh: bool
+
+
+def rules(options: Options) -> Rules:
+    """Return the part of `options` that all jobs with equal options share."""
+    timeout, deadline = options.get("timeout"), options.get("deadline")
+    relative = deadline is not None and not isinstance(deadline, datetime)
+    return Rules(
+        priority=options.get("priority", 0),
+        timeout_ns=duration_ns(timeout, "timeout") if timeout is not None else 0,
+        deadline_ns=duration_ns(deadline, "deadline") if relative else 0,
+        kill_at_deadline=options.get("on_miss", "kill") == "kill",
+        run_if=options.get("run_if", "success"),
+        retries=options.get("retries", 0),
+        fresh=options.get("fresh", False),
+    )
+
+
+class Task:
+    """A declared function with its options; what `@task` returns.
+
+    Calling it calls the function here and now, without the options.  It
+    pickles by reference, like the function that it replaces.
+
+    Attributes:
+        fn: the function.
+        name: `name=` of the options, else the function's name.
+        options: the declared `Options`.
+    """
+
+    def __init__(self, fn: Callable[..., Any], options: Options, items: list[Any] | None = None) -> None:
+        if not callable(fn):
+            raise InvalidType(f"a task needs a function, not {type(fn).__name__}")
+        self.fn = fn
+        self.options = options
+        self.items = items  # arguments of each job of a batch (`map`), else None
+        functools.update_wrapper(self, fn, updated=())
+        self.name: str = options.get("name") or getattr(fn, "__name__", type(fn).__name__)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.fn(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name!r}>"
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        module, name = getattr(self, "__module__", ""), getattr(self, "__qualname__", "")
+        found: Any = sys.modules.get(module)
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        if found is self:
+            return str(name)
+        return Task, (self.fn, self.options, self.items)
+
+
+class _Declaration:
+    """What `task(**options)` returns: a decorator, with `.map` for batches."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def __call__(self, fn: Callable[..., Any]) -> Task:
+        return _declare(Task(fn, self.options))
+
+    def map(self, fn: Callable[..., Any], /, *iterables: Iterable[Any]) -> Task:
+        """Declare a batch: one job for each tuple of items, like `map` (the shortest ends it)."""
+        if not iterables:
+            raise InvalidType("a batch needs at least one iterable")
+        if self.options.get("args") or self.options.get("kwargs"):
+            raise InvalidOption("a batch takes its arguments from the iterables; args and kwargs do not go with it")
+        return _declare(Task(fn, self.options, list(zip(*iterables, strict=False))))
+
+
+class Declared(NamedTuple):
+    """One entry of the collection: the Task, and where it was declared."""
+
+    task: Task
+    module: str
+    line: int
+
+
+_collection: list[Declared] | None = None  # only while a jobs file is imported (jobsfile.load)
+
+
+def collect(into: list[Declared] | None) -> None:
+    """Note every Task declared from now on in `into`; None ends it."""
+    global _collection  # noqa: PLW0603 - one import at a time, in a worker that has one thread
+    _collection = into
+
+
+def _declare(declared: Task) -> Task:
+    if _collection is not None:
+        frame = sys._getframe(2)
+        _collection.append(Declared(declared, frame.f_globals.get("__name__", ""), frame.f_lineno))
+    return declared
+
+
+@overload
+def task(fn: Callable[..., Any], /) -> Task: ...
+@overload
+def task(fn: None = None, /, **given: Any) -> _Declaration: ...
+
+
+def task(fn: Callable[..., Any] | None = None, /, **given: Any) -> Task | _Declaration:
+    """Declare a function as a task: bare, or with options.
+
+    `@task` · `@task(timeout="10m", retries=1)` · `task(name="n", args=(7,))(fn)` ·
+    `task(timeout="60s").map(fn, items)` for a batch.
+
+    Raises:
+        InvalidOption, InvalidType: as `Options`.
+    """
+    if fn is None:
+        return _Declaration(options(**given))
+    if given:
+        raise InvalidType("options go before the function: task(timeout=5)(fn)")
+    return _declare(Task(fn, Options()))
