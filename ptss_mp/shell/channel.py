@@ -44,6 +44,7 @@ class Channel:
     Attributes:
         sent: attempts sent, ever: the number of the next one.
         known: numbers of the functions it has been told.
+        flushes: frames of small answers read so far, to compare with the page's generation.
         peeked: jobs whose answer was read from the page and will come by the pipe once more.
         verdict: (job, why) once it was sentenced.
         buried: nothing of it runs any more, and the core was told.
@@ -53,7 +54,7 @@ class Channel:
 
     __slots__ = (
         "answers_fd", "base_bytes", "buried", "calls_fd", "cpu_ns", "died_at", "err_at", "err_fd", "failure",
-        "fault_fd", "known", "limits", "main", "need", "number", "observed", "out_at", "out_fd", "page", "partial",
+        "fault_fd", "flushes", "known", "limits", "main", "need", "number", "observed", "out_at", "out_fd", "page", "partial",
         "peak_bytes", "peeked", "pid", "pidfd", "punched", "ready", "runs", "sent", "slot", "status", "unsent",
         "verdict", "words",
     )  # fmt: skip
@@ -74,7 +75,7 @@ class Channel:
         self.unsent: deque[memoryview] = deque()
         self.partial = bytearray()
         self.need = 0
-        self.sent = self.runs = self.died_at = self.out_at = self.err_at = self.peak_bytes = self.cpu_ns = 0
+        self.flushes = self.sent = self.runs = self.died_at = self.out_at = self.err_at = self.peak_bytes = self.cpu_ns = 0
         self.punched = [0, 0]
         self.status = -1
         self.observed: tuple[int, int] = (0, 0)  # limit instant, ns observed: of the warden's verdict
@@ -179,6 +180,7 @@ class Channel:
                 self.need = end - at
                 break
             if count:
+                self.flushes += blob <= wire.BLOBS_MAX
                 rows += self.frame(data, at + ANSWERS.size, count, blob, answers)
             else:
                 self._hello(bytes(data[at + ANSWERS.size : end]))
@@ -267,14 +269,18 @@ class Channel:
         return data
 
     def peek(self, answers: dict[int, Answer]) -> list[Row]:
-        """Return the finished answers that still stand in the page; they will come by the pipe once more."""
+        """Return the finished answers that still stand in the page; they will come by the pipe once more.
+
+        A worker may rest between its write to the pipe and its clearing of the page: what was read from the
+        pipe already is told by the count of flushes.
+        """
         words = self.words
         generation, count = words[wire.GENERATION], words[wire.COUNT]
         if not 0 < count <= wire.ANSWERS_MAX:
             return []
         copy, blob = self.page[:], words[wire.BLOB]
-        if words[wire.GENERATION] != generation or blob > wire.BLOBS_MAX:
-            return []  # flushed meanwhile: they are in the pipe
+        if words[wire.GENERATION] != generation or generation < self.flushes or blob > wire.BLOBS_MAX:
+            return []  # flushed meanwhile: they are in the pipe, or were read from it
         body = copy[wire.FACTS_AT : wire.FACTS_AT + count * FACT.size]
         body += copy[wire.VALUES_AT : wire.VALUES_AT + count * VALUE.size]
         body += copy[wire.BLOBS_AT : wire.BLOBS_AT + blob]
