@@ -377,6 +377,9 @@ class Supervisor:
             cell = channel.cell()
             job, why = (cell[3], WHYS[cell[0]]) if 0 < cell[0] < len(WHYS) else (marked, "crashed")
         job = job or (marked if why not in ("timeout", "deadline") else 0)
+        if not job and why == "protocol":  # as the core will: the first that has not answered
+            worker = self.core.workers.get(channel.number)
+            job = next((j for j in worker.queue if j not in self.answers), 0) if worker else 0
         if job:
             self.reports[job] = explain(channel, self.futures.get(job), why, monotonic_ns())
             if self.tee:
