@@ -59,7 +59,7 @@ def test_priority_ordering(tmp_path):
 
 
 def test_deadline_enforcement():
-    """A job ends at its deadline, running or waiting; one that only should meet it goes on and is reported."""
+    """A job ends at its deadline, running or waiting; with on_miss="finish" it goes on and is reported."""
     with Executor(max_workers=2) as ex:
         running = ex.options(deadline=0.2).submit(linger, 60)
         with pytest.raises(DeadlineMissed):

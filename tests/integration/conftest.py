@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import CAP_S, within
 
 from ptss_mp import Executor
-from support import CAP_S, within
 
 
 @pytest.fixture

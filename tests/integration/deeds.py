@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
@@ -136,10 +137,8 @@ def _everything_closed() -> None:
 def _random_bytes() -> None:
     noise = random.Random(1).randbytes(4096)
     for fd in range(3, 64):
-        try:
+        with contextlib.suppress(OSError):
             os.write(fd, noise)
-        except OSError:
-            pass
 
 
 def dies_while_sending(size: int) -> bytes:
@@ -273,10 +272,8 @@ def _stopped() -> None:
 
 def _deaf() -> None:
     for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
-        try:
+        with contextlib.suppress(OSError, ValueError):
             signal.signal(number, signal.SIG_IGN)
-        except (OSError, ValueError):
-            pass
     time.sleep(HANG)
 
 

@@ -10,9 +10,9 @@ from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 
-from ptss_mp import Executor, Future, Outcome
-
 import deeds
+
+from ptss_mp import Executor, Future, Outcome
 
 CAP_S = 30.0  # no wait takes longer; nothing here needs a tenth of it
 

@@ -7,9 +7,10 @@ from pickle import PicklingError
 from signal import Signals
 from typing import Any, NamedTuple
 
-import pytest
-
 import deeds
+import pytest
+from support import CAP_S, beside_healthy, lines, wait_for_lines
+
 from ptss_mp import (
     NotLoadable,
     ProtocolViolated,
@@ -17,7 +18,6 @@ from ptss_mp import (
     TaskRaised,
     WorkerCrashed,
 )
-from support import CAP_S, beside_healthy, lines, wait_for_lines
 
 CONTEXTS = pytest.mark.parametrize("context", [None, "spawn"])
 
@@ -246,7 +246,7 @@ def test_a_worker_that_dies_while_a_large_result_is_on_its_way(pool, context):
 @CONTEXTS
 def test_a_crash_is_tried_again_if_asked(pool, context, tmp_path):
     ex = pool(2, context)
-    future, outcome = beside_healthy(ex, lambda: ex.options(retries=1).submit(deeds.crash, "abort"))
+    _future, outcome = beside_healthy(ex, lambda: ex.options(retries=1).submit(deeds.crash, "abort"))
     assert (outcome.status, outcome.attempts, outcome.signal) == ("crashed", 2, Signals.SIGABRT)
 
 
@@ -261,10 +261,13 @@ def test_twenty_crashes_in_a_row_break_nothing(pool):
 def test_a_crash_costs_what_was_queued_behind_it_nothing(pool, tmp_path):
     """Short jobs travel in batches; those behind a crash go back, and run exactly once."""
     ex = pool(1)
-    assert [f.result(CAP_S) for f in [ex.submit(deeds.double, i) for i in range(300)]] == [2 * i for i in range(300)]
+    assert [f.result(CAP_S) for f in [ex.submit(deeds.double, i) for i in range(300)]] == [
+        2 * i for i in range(300)
+    ]
     log = tmp_path / "log"
     futures = [
-        ex.submit(deeds.crash, "kill") if i % 40 == 7 else ex.submit(deeds.note, str(log), i) for i in range(400)
+        ex.submit(deeds.crash, "kill") if i % 40 == 7 else ex.submit(deeds.note, str(log), i)
+        for i in range(400)
     ]
     for i, future in enumerate(futures):
         assert future.outcome(CAP_S).status == ("crashed" if i % 40 == 7 else "succeeded")
@@ -276,5 +279,3 @@ def test_long_output_is_kept_by_its_end(pool):
     outcome = ex.submit(print, "x" * 200_000 + "end").outcome(CAP_S)
     assert len(outcome.stdout) == 64 << 10
     assert outcome.stdout.endswith("end\n")
-
-
