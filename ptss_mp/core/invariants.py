@@ -23,6 +23,16 @@ def check(scheduler: Scheduler) -> None:
     _check_graph(scheduler, scheduler.graph)
 
 
+def states(s: Scheduler) -> dict[int, State]:
+    """Return `state_of` for all unsettled jobs, in one pass."""
+    found = dict.fromkeys(s.jobs, State.READY)
+    found.update(dict.fromkeys(s.graph.waiting, State.WAITING))
+    found.update(dict.fromkeys(s.delayed, State.DELAYED))
+    for worker in s.workers.values():
+        found.update((job, State.SENT) for job in worker.queue if job in s.jobs)
+    return found
+
+
 def check_moves(before: dict[int, State], after: dict[int, State]) -> None:
     """Assert that each job's move from one step to the next is in the table of transitions."""
     for job, state in before.items():
