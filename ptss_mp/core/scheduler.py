@@ -40,6 +40,7 @@ from .events import (
     Event,
     Fired,
     Paused,
+    REVOKED,
     Resumed,
     Stopped,
     Submitted,
@@ -159,24 +160,24 @@ class Scheduler:
         if self._ended:
             self._ended = {}
         for event in events:
-            if event.now < self.now:
+            if event.now > self.now:
+                self.now = event.now
+                self._keep_time()
+            elif event.now < self.now:
                 raise InternalError(f"time ran backwards: {event.now} < {self.now}")
-            self.now = event.now
-            if event.now >= self.releases.next_at or event.now >= self.expiries.next_at:
-                self._advance(event.now)
             _ON[type(event)](self, event)
         if self.now >= self.stop_at:
             self._end_grace()
+        self._keep_time()
         if self._dirty:
             self._relax()
         if self.ready:
-            self._expire()
             if not self.paused:
                 while self._dispatch():
                     pass
             if self.staff < self.max_workers + self.spare_workers:
                 self._hire()
-        if self.closed and not self.jobs and not self.halted:
+        if self.closed and not self.halted and (self.broken or not self.jobs):
             self.halted = True
             out.append(Halt(self.broken))
         self._remember(events, out)
@@ -207,9 +208,9 @@ class Scheduler:
         for row in event.rows:
             job, spec, due, release, after = row
             jobs[job] = spec
-            if after is None and due == never and release <= event.now:
+            if after is None and due == never and release <= event.now and not spec.on_failure:
                 push(spec.base + (release << RELEASE_SHIFT) + job)
-            elif after is None and spec.kill_at_deadline and release <= event.now:
+            elif after is None and spec.kill_at_deadline and release <= event.now and not spec.on_failure:
                 push((due << DUE_SHIFT) + spec.priority + (release << RELEASE_SHIFT) + job)
             else:
                 self._admit(job, spec, due, release, after or ())
@@ -225,8 +226,10 @@ class Scheduler:
             status = edge.status or self._ended.get(edge.id) or ("" if edge.id in self.jobs else GOOD)
             if not status:
                 self.graph.link(edge.id, job)
-            elif judge(waiting, status) not in ("", "ready"):
-                self._end(job, judge(waiting, status), edge.id)
+                continue
+            decided = judge(waiting, status)
+            if decided not in ("", "ready"):
+                self._end(job, decided, edge.id, gone=True)
                 return
         if waiting.open:
             self.graph.waiting[job] = waiting
@@ -237,7 +240,7 @@ class Scheduler:
         elif verdict(waiting) == "ready":
             self._arrive(job, key)
         else:
-            self._end(job, verdict(waiting))
+            self._end(job, verdict(waiting), gone=True)
 
     def _arrive(self, job: int, key: int) -> None:
         """A job's prerequisites are settled as asked: it is ready, or waits for its release."""
@@ -258,13 +261,36 @@ class Scheduler:
         if not self.soft or job not in self.soft:
             self.ready.push(key)
             return
-        kills = self.soft[job][0]
-        if kills <= self.now:
-            self._end(job, "deadline")
-            return
         self.ready.push_soft(key)
+        kills = self.soft[job][0]
         if kills != NEVER:
             self.expiries.push(kills, job)
+
+    def _return(self, job: int, key: int, until: int = 0) -> None:
+        """Take a job back from a worker.  What waits for it may have come, gone or changed meanwhile."""
+        if job in self.graph.successors or job in self.soft:
+            old = key >> DUE_SHIFT
+            kills, own = self.soft.get(job) or (old, old)
+            due = min(own, self.graph.earliest_heir(job))
+            if due != kills:
+                self.soft[job] = (kills, own)
+            key += (due - old) << DUE_SHIFT
+        if until:
+            self._delay(job, key, until)
+        else:
+            self._push(job, key)
+
+    def _keep_time(self) -> None:
+        """Bring everything up to `now`; an end may make jobs ready whose own deadline has passed too."""
+        now = self.now
+        while True:
+            if now >= self.releases.next_at or now >= self.expiries.next_at:
+                self._advance(now)
+            elif now >= self.ready.expires_at:
+                for job in self.ready.expired(now):
+                    self._end(job, "deadline", gone=True)
+            else:
+                return
 
     def _advance(self, now: int) -> None:
         """Do what time has made true: releases, and deadlines of those that wait."""
@@ -276,11 +302,6 @@ class Scheduler:
 
     def _can_expire(self, job: int) -> bool:
         return job in self.jobs and (job in self.graph.waiting or job in self.delayed or job in self.soft)
-
-    def _expire(self) -> None:
-        if self.ready.expires_at <= self.now:
-            for job in self.ready.expired(self.now):
-                self._end(job, "deadline", gone=True)
 
     def _kills_at(self, job: int, key: int) -> int:
         """The instant at which a job's own deadline ends it; NEVER if none does."""
@@ -429,9 +450,7 @@ class Scheduler:
             if until < self._kills_at(job, key):
                 self.tries[job] = tries
                 self._out.append(Postpone(job, status, until))
-                self._delay(job, key, until)
-                if job in self.graph.successors:
-                    self._dirty[job] = None
+                self._return(job, key, until)
                 return
         self._end(job, status, gone=True)
 
@@ -440,9 +459,9 @@ class Scheduler:
             if job not in self.jobs:
                 continue
             worker = self._worker_of(job)
+            self._end(job, "cancelled", gone=worker is not None)
             if worker:
                 self._out.append(Revoke(worker.id, job))
-            self._end(job, "cancelled", gone=worker is not None)
 
     # ------------------------------------------------------------------ workers answer
 
@@ -455,12 +474,12 @@ class Scheduler:
         worker.heard = event.now
         last: Spec | None = None
         total = runs = 0
-        plain = not (self.soft or self.tries or self.ready.current)
+        plain = not (self.soft or self.tries or self.ready.current or self.graph.heirs)
         for job, end, started, duration in event.rows:
             if job == worker.job and started + duration > worker.at:
                 continue  # it came after the verdict: the death will settle it
-            key = take(job, None)
-            if key is None or end >= len(ENDS):
+            key = take(job, None) if end < len(ENDS) else None
+            if key is None:
                 self._kill(worker, "protocol", 0)
                 break
             spec = drop(job, None)
@@ -470,8 +489,9 @@ class Scheduler:
                 if last and runs:
                     self._learn(last.fn, total, runs)
                 last, total, runs = spec, 0, 0
-            total += duration
-            runs += 1
+            if end < REVOKED:
+                total += duration
+                runs += 1
             if end == 0:
                 done.append(job)
                 if not plain:
@@ -572,9 +592,7 @@ class Scheduler:
             elif self.dropping:
                 self._end(job, "cancelled", gone=True)
             else:
-                self._push(job, key)
-                if job in self.graph.successors and job in self.soft:
-                    self._dirty[job] = None
+                self._return(job, key)
         if not event.ready and self.restarts.exceeded(self.now):
             self._break("workers died before they were ready")
 
@@ -587,7 +605,9 @@ class Scheduler:
         window = self.restarts
         self.broken = f"{what}: more than {window.intensity} times in {window.period_ns / 1e9:g} s"
         self.closed = self.dropping = True
-        for container in (self.jobs, self.graph.waiting, self.graph.successors, self.delayed, self.soft):
+        for job in self.jobs:
+            self._forget(job)
+        for container in (self.jobs, self.graph.waiting, self.graph.successors, self.delayed):
             container.clear()
 
     def _worker_of(self, job: int) -> Worker | None:
@@ -674,7 +694,7 @@ class Scheduler:
                 last = spec
                 cost = BUDGET_NS if spec.fresh else self.estimates.get(spec.fn, BUDGET_NS)
                 timeout = spec.timeout_ns
-            if number and load + cost > BUDGET_NS:
+            if number and load + cost >= BUDGET_NS:
                 break
             if spec.fresh and worker.given:
                 if not queue:
@@ -706,7 +726,7 @@ class Scheduler:
     # ------------------------------------------------------------------ the executor's life
 
     def _paused(self, _event: Paused) -> None:
-        self.paused = True
+        self.paused = not self.closed
 
     def _resumed(self, _event: Resumed) -> None:
         self.paused = False

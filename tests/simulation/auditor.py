@@ -16,6 +16,7 @@ DEPTH_MAX = 64
 BUDGET_NS = 1_000_000  # DESIGN 5.7: work queued at one worker
 WORD_NS = 50_000_000  # how long the warden's word is waited for
 EXIT_NS = 2_000_000_000  # how long a retired worker may take to leave
+BACKOFF_NS = 1_000_000_000  # API, Retry: doubled each time, up to a minute, 10 % jitter
 PERIOD_NS = 10_000_000_000  # of the restart intensity
 ANSWERS = ("succeeded", "failed", "not_picklable", "not_picklable", "cancelled", "deadline")
 RETRYABLE = ("failed", "crashed", "timeout")
@@ -174,9 +175,6 @@ class Auditor:
         job.failures += status in RETRYABLE
         self.touched.append(job)
 
-    def _may_retry(self, job: Job) -> bool:
-        return job.allowed[-1:] < ("z",) and job.failures <= job.retries and not self.stopped
-
     def _ev_WorkerReady(self, event: Any) -> None:
         self.workers[event.worker].ready = True
 
@@ -215,6 +213,8 @@ class Auditor:
 
     def _must(self, job: Job, status: str) -> None:
         job.allowed, job.must = (*job.allowed, status), True
+        if job.kills <= self.now and not job.where:
+            job.allowed = (*job.allowed, "deadline")  # it had passed before this came
         self.touched.append(job)
 
     def _ev_Fired(self, event: Any) -> None:
@@ -274,9 +274,8 @@ class Auditor:
         self.require(not blame, f"{status} blamed on {blame}", job.id)
         if status in job.allowed:
             if status in RETRYABLE and job.failures <= job.retries and not self.stopped:
-                # the pause before the next attempt is at least 0.9 s
-                self.require(self.now + 900_000_000 < NEVER and job.kills < self.now + 70_000_000_000,
-                             f"{status} with {job.retries - job.failures + 1} attempts left", job.id)
+                pause = min(BACKOFF_NS << job.failures - 1, 60 * BACKOFF_NS)
+                self.require(job.kills <= self.now + pause * 11 // 10, f"{status} with attempts left", job.id)
             return
         expired = status == "deadline" and job.kills <= self.now and not job.where
         self.require(expired and not job.must, f"settled {status}; allowed was {job.allowed}", job.id)
