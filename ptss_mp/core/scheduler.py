@@ -75,6 +75,7 @@ class Worker:
         watch: the next instant at which `_fired` must look here.
         heard: instant of its last answer.
         sent: instant of the dispatch that found its queue empty.
+        seen, seen_at: the attempt that its marker showed last, and since when.
         given: attempts sent to it, ever.
         ready: it can take jobs.
         used_up: it has run what it may run; it leaves once it has answered.
@@ -83,13 +84,14 @@ class Worker:
     """
 
     __slots__ = (
-        "at", "given", "heard", "id", "job", "leaving", "load", "queue", "ready", "sent", "used_up", "watch",
+        "at", "given", "heard", "id", "job", "leaving", "load", "queue", "ready", "seen", "seen_at", "sent",
+        "used_up", "watch",
     )  # fmt: skip
 
     def __init__(self, number: int, watch: int) -> None:
         self.id = number
         self.queue: dict[int, int] = {}
-        self.load = self.heard = self.sent = self.given = self.job = 0
+        self.load = self.heard = self.sent = self.given = self.job = self.seen = self.seen_at = 0
         self.watch = watch
         self.at = NEVER
         self.ready = self.leaving = self.used_up = False
@@ -166,12 +168,14 @@ class Scheduler:
             elif event.now < self.now:
                 raise InternalError(f"time ran backwards: {event.now} < {self.now}")
             _ON[type(event)](self, event)
+            if self.broken:
+                break  # whatever else came is among the jobs left
         if self.now >= self.stop_at:
             self._end_grace()
         self._keep_time()
         if self._dirty:
             self._relax()
-        if self.ready:
+        if self.ready and not self.broken:
             if not self.paused:
                 while self._dispatch():
                     pass
@@ -480,7 +484,8 @@ class Scheduler:
                 continue  # it came after the verdict: the death will settle it
             key = take(job, None) if end < len(ENDS) else None
             if key is None:
-                self._kill(worker, "protocol", 0)
+                if not worker.leaving:
+                    self._kill(worker, "protocol", 0)
                 break
             spec = drop(job, None)
             if spec is None:
@@ -635,8 +640,12 @@ class Scheduler:
             timeout = self.jobs[job].timeout_ns
             late = self._kills_at(job, worker.queue[job])
             why = "deadline"
-            if timeout and min(max(started, worker.sent), now) + timeout < late:
-                late, why = min(max(started, worker.sent), now) + timeout, "timeout"
+            if worker.seen != job:
+                worker.seen, worker.seen_at = job, now
+            if not worker.sent <= started <= now:
+                started = worker.seen_at  # a job scribbled there
+            if timeout and started + timeout < late:
+                late, why = started + timeout, "timeout"
             if late + WORD_NS <= now:
                 self._kill(worker, why, job)
                 return

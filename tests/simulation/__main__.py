@@ -34,7 +34,8 @@ def failure(seed: int) -> str:
 def tell(seed: int) -> bool:
     """Run one seed and print its digest; if it fails, its parameters, last steps and the story of the job."""
     world = World(seed, keep=True)
-    kept = world.kept or []
+    kept = world.kept
+    assert kept is not None
     try:
         world.run()
     except Exception as error:

@@ -16,6 +16,7 @@ DEPTH_MAX = 64
 BUDGET_NS = 1_000_000  # DESIGN 5.7: work queued at one worker
 WORD_NS = 50_000_000  # how long the warden's word is waited for
 EXIT_NS = 2_000_000_000  # how long a retired worker may take to leave
+BATCH_NS = 1_000_000  # longest that events of one step are apart in the world
 BACKOFF_NS = 1_000_000_000  # API, Retry: doubled each time, up to a minute, 10 % jitter
 PERIOD_NS = 10_000_000_000  # of the restart intensity
 ANSWERS = ("succeeded", "failed", "not_picklable", "not_picklable", "cancelled", "deadline")
@@ -102,6 +103,7 @@ class Auditor:
         self.deaths: list[int] = []  # that no job explains
         self.touched: list[Job] = []
         self.rogue: set[int] = set()  # workers that sent nonsense in this step
+        self.died: set[int] = set()  # workers that died in this step
         self.cancelled_here: set[tuple[int, int]] = set()  # (worker, job) that must be revoked
         self._on: dict[str, Callable[[Any], None]] = {
             name[4:]: getattr(self, name) for name in dir(self) if name.startswith(("_ev_", "_do_"))
@@ -114,7 +116,7 @@ class Auditor:
             Violation: a promise is broken.
         """
         self.require(not self.halted, "a step after Halt")
-        self.touched, self.rogue, self.cancelled_here = [], set(), set()
+        self.touched, self.rogue, self.cancelled_here, self.died = [], set(), set(), set()
         for event in events:
             self.now = event.now
             self._on[type(event).__name__](event)
@@ -127,6 +129,8 @@ class Auditor:
                 continue
             if kind == "Settle":
                 ready = None
+            if getattr(command, "worker", 0) in self.died:
+                continue  # it died in this very step; the shell ignores the order
             self._on[kind](command)
         self._end_of_step()
 
@@ -160,7 +164,8 @@ class Auditor:
             if number == worker.job and started + took > worker.limit:
                 continue  # after the verdict
             if number not in worker.queue or not 0 <= end < len(ANSWERS):
-                self.rogue.add(worker.id)
+                if not worker.why:
+                    self.rogue.add(worker.id)
                 return
             job = worker.queue.pop(number)
             job.where = 0
@@ -185,6 +190,8 @@ class Auditor:
 
     def _ev_WorkerDied(self, event: Any) -> None:
         worker = self.workers.pop(event.worker)
+        self.died.add(worker.id)
+        self.rogue.discard(worker.id)
         guilty = event.job
         if event.why == "protocol" and guilty not in worker.queue:
             guilty = next(iter(worker.queue), 0)
@@ -320,7 +327,7 @@ class Auditor:
                 limit = job.sent_at + job.timeout if job.timeout else NEVER
             legal = limit + WORD_NS <= now
         elif worker.why == "retired":
-            legal = now >= worker.since + EXIT_NS
+            legal = now >= worker.since + EXIT_NS - BATCH_NS
         else:
             legal = not worker.ready and 0 < self.start_timeout_ns <= now - worker.since
         self.require(legal, f"worker {worker.id} killed ({why}) without a reason", command.job)
@@ -401,18 +408,20 @@ class Auditor:
     # ------------------------------------------------------------------ the end of a step
 
     def _end_of_step(self) -> None:
+        if self.halted:
+            return
         for job in self.touched:
             if not job.status:
                 self.require(not job.must or job.postponed, f"should have ended {job.allowed}", job.id)
-                self.require(not job.is_doomed() or self.halted, f"waits in vain for {job.needs}", job.id)
+                self.require(not job.is_doomed(), f"waits in vain for {job.needs}", job.id)
             job.allowed, job.must, job.postponed = (), False, False
-        self.require(not self.rogue or self.halted, f"workers {self.rogue} sent nonsense and live")
+        self.require(not self.rogue, f"workers {self.rogue} sent nonsense and live")
         for number, job_number in self.cancelled_here:
             alive = number in self.workers and job_number in self.workers[number].queue
             self.require(not alive, f"cancelled, and not revoked at worker {number}", job_number)
         for job in self.open.values():
             self.require(job.kills > self.now or job.where > 0, "its deadline passed unnoticed", job.id)
-        if not self.paused and not self.halted:
+        if not self.paused:
             self._check_idle()
 
     def _check_idle(self) -> None:

@@ -304,7 +304,7 @@ class World:
         states = invariants.states(self.core)
         invariants.check_moves(self.states, states)
         self.states = states
-        if type(events[-1]) is ev.Fired and self.core.wake_at <= self.now:
+        if type(events[-1]) is ev.Fired and self.core.wake_at <= self.now and not self.core.halted:
             raise Violation("a wake-up changed nothing: it would storm")
         for command in commands:
             self.obey(command)
