@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
-from ptss_mp.core.commands import Dispatch, Settle
-from ptss_mp.core.job import DUE_SHIFT, ID_MASK
+from ptss_mp.core.commands import Dispatch, Revoke, Settle
+from ptss_mp.core.events import Condemned, Paused, Submitted, WorkerDied
+from ptss_mp.core.job import DUE_SHIFT, NEVER
 from ptss_mp.core.scheduler import Scheduler
 
 from .__main__ import failure
@@ -55,34 +56,72 @@ def test_same_seed_same_history_in_any_process():
 # Sabotaged schedulers: each breaks one promise, now and then.
 
 
-class LosesAJob(Scheduler):
-    def _submitted(self, event):
-        super()._submitted(event._replace(rows=[row for row in event.rows if row.id != 7]))
+class Misheard(Scheduler):
+    """Takes `hear(event)` instead of each event, and leaves out those for which it is None."""
+
+    def hear(self, event):
+        return event
+
+    def step(self, events):
+        return super().step([heard for event in events if (heard := self.hear(event)) is not None])
 
 
-class ForgetsAReturn(Scheduler):
-    def _worker_died(self, event):
-        worker = self.workers.get(event.worker)
+class LosesAJob(Misheard):
+    def hear(self, event):
+        if type(event) is not Submitted:
+            return event
+        return event._replace(rows=[row for row in event.rows if row.id != 7])
+
+
+class ForgetsAReturn(Misheard):
+    def hear(self, event):
+        worker = self.workers.get(event.worker) if type(event) is WorkerDied else None
         innocent = [job for job in worker.queue if job != event.job] if worker else []
         for job in innocent[:1]:
             del worker.queue[job]
-        super()._worker_died(event)
+        return event
 
 
-class BlamesAnInnocent(Scheduler):
-    def _worker_died(self, event):
-        worker = self.workers.get(event.worker)
-        last = next(reversed(worker.queue), 0) if worker else 0
-        super()._worker_died(event._replace(job=last))
+class BlamesAnInnocent(Misheard):
+    def hear(self, event):
+        worker = self.workers.get(event.worker) if type(event) is WorkerDied else None
+        return event._replace(job=next(reversed(worker.queue), 0)) if worker else event
+
+
+class BlamesNobody(Misheard):
+    def hear(self, event):
+        return event._replace(job=0) if type(event) is WorkerDied else event
+
+
+class TakesLateAnswers(Misheard):
+    def hear(self, event):
+        return None if type(event) is Condemned else event
+
+
+class IgnoresPrerequisites(Misheard):
+    def hear(self, event):
+        if type(event) is not Submitted:
+            return event
+        return event._replace(rows=[row._replace(after=None) for row in event.rows])
+
+
+class StartsWhilePaused(Misheard):
+    def hear(self, event):
+        return None if type(event) is Paused else event
+
+
+class NeverRevokes(Scheduler):
+    def step(self, events):
+        return [command for command in super().step(events) if type(command) is not Revoke]
 
 
 class IgnoresDeadlines(Scheduler):
-    def _submitted(self, event):
-        super()._submitted(event)
-        ready = self.ready
-        for key in ready.valid_keys():
-            if key & ID_MASK not in self.soft:
-                ready.rekey(((1 << 60) << DUE_SHIFT) + (key & ((1 << DUE_SHIFT) - 1)))
+    def _dispatch(self):
+        for key in self.ready.valid_keys():
+            late = (NEVER - 1 << DUE_SHIFT) + (key & ((1 << DUE_SHIFT) - 1))
+            if key >> DUE_SHIFT < NEVER - 1:
+                self.ready.rekey(late)
+        return super()._dispatch()
 
 
 class IgnoresInheritance(Scheduler):
@@ -93,11 +132,6 @@ class IgnoresInheritance(Scheduler):
 class RunsTooEarly(Scheduler):
     def _arrive(self, job, key):
         self._push(job, key)
-
-
-class IgnoresPrerequisites(Scheduler):
-    def _submitted(self, event):
-        super()._submitted(event._replace(rows=[row._replace(after=None) for row in event.rows]))
 
 
 class SettlesTwice(Scheduler):
@@ -126,11 +160,6 @@ class MissesDeadlines(Scheduler):
             self._advance(self.now)
 
 
-class StartsWhilePaused(Scheduler):
-    def _paused(self, event):
-        pass
-
-
 class ReusesForFresh(Scheduler):
     def _fill(self, worker, room):
         worker.given = 0
@@ -143,7 +172,7 @@ class NeverStops(Scheduler):
 
 
 SABOTEURS = (
-    LosesAJob, ForgetsAReturn, BlamesAnInnocent, IgnoresDeadlines, IgnoresInheritance, RunsTooEarly,
+    LosesAJob, ForgetsAReturn, BlamesAnInnocent, BlamesNobody, TakesLateAnswers, NeverRevokes, IgnoresDeadlines, IgnoresInheritance, RunsTooEarly,
     IgnoresPrerequisites, SettlesTwice, RetriesTooOften, SendsTwice, MissesDeadlines, StartsWhilePaused,
     ReusesForFresh, NeverStops,
 )  # fmt: skip
