@@ -541,7 +541,8 @@ class Scheduler:
             self.spares.append(worker)
 
     def _hire(self) -> None:
-        busy = sum(1 for worker in self.active.values() if worker.queue)
+        # whoever is idle while a job is ready is of no use to it: it needs an unused process
+        busy = len(self.active) if self.ready.head() else sum(1 for w in self.active.values() if w.queue)
         wanted = min(self.max_workers, len(self.ready) + busy) + self.spare_workers
         while self.staff < wanted and not self.broken and not self.halted:
             self._last_worker += 1
@@ -584,6 +585,7 @@ class Scheduler:
         worker = self.workers.pop(event.worker, None)
         if worker is None:
             return
+        explained = event.ready or worker.leaving
         self._leave(worker)
         blamed = event.job
         if event.why == "protocol" and blamed not in worker.queue:
@@ -598,16 +600,19 @@ class Scheduler:
                 self._end(job, "cancelled", gone=True)
             else:
                 self._return(job, key)
-        if not event.ready and self.restarts.exceeded(self.now):
-            self._break("workers died before they were ready")
+        if not explained:
+            self._unexplained("workers died before they were ready")
 
-    def _warden_died(self, event: WardenDied) -> None:
-        if self.restarts.exceeded(event.now):
-            self._break("the warden died again and again")
+    def _warden_died(self, _event: WardenDied) -> None:
+        for worker in self.workers.values():
+            self._leave(worker)  # they die with it, which explains their deaths
+        self._unexplained("the warden died again and again")
 
-    def _break(self, what: str) -> None:
-        """No worker can be had: say so and fail, never spin (restart intensity)."""
+    def _unexplained(self, what: str) -> None:
+        """A death that no job explains.  Too many: no worker can be had; say so, never spin."""
         window = self.restarts
+        if not window.exceeded(self.now):
+            return
         self.broken = f"{what}: more than {window.intensity} times in {window.period_ns / 1e9:g} s"
         self.closed = self.dropping = True
         for job in self.jobs:
@@ -633,6 +638,8 @@ class Scheduler:
         now, worker.watch = self.now, NEVER
         if worker.leaving or not worker.ready:
             self._kill(worker, "crashed", 0)  # it does not leave, or does not come
+            if not worker.ready:
+                self._unexplained("workers were not ready in time")
             return
         if not worker.queue:
             return
@@ -669,17 +676,21 @@ class Scheduler:
         """Fill the free workers; return True if that made room for another round."""
         free = [w for w in self.active.values() if w.load <= BUDGET_NS // 2 and not w.used_up]
         free.sort(key=_load)
-        again = False
+        passed = again = False
         for left in range(len(free), 0, -1):
             worker = free[-left]
             waiting = len(self.ready)
             if not waiting:
                 break
-            again |= self._fill(worker, min(DEPTH, len(worker.queue) - (-waiting // left)))
+            sent = self._fill(worker, min(DEPTH, len(worker.queue) - (-waiting // left)))
+            if worker.leaving:
+                return True
+            again |= passed and sent  # who was passed over may be fit for the next in line
+            passed |= not sent
         return again
 
     def _fill(self, worker: Worker, room: int) -> bool:
-        """Send jobs to one worker, up to `room` in its queue; an even share, so that no other idles."""
+        """Send jobs to one worker, up to `room` in its queue (an even share, so that no other idles)."""
         ready, jobs, queue, now = self.ready, self.jobs, worker.queue, self.now
         limit = (now + 1) << DUE_SHIFT
         if self.max_tasks:
@@ -707,7 +718,7 @@ class Scheduler:
                 break
             if spec.fresh and worker.given:
                 if not queue:
-                    self._retire(worker)
+                    self._give_way(worker)
                 break
             ready.pop(key)
             queue[job] = key
@@ -722,7 +733,7 @@ class Scheduler:
                 worker.used_up = True
                 break
         if not ids:
-            return worker.leaving and bool(self.active)
+            return False
         if number == len(ids):
             worker.sent = worker.heard = now
         worker.load, worker.given = load, worker.given + len(ids)
@@ -730,7 +741,16 @@ class Scheduler:
             worker.used_up = True
         worker.watch = min(watch, now + PEEK_NS) if number > 1 else watch
         self._out.append(Dispatch(worker.id, ids))
-        return False
+        return True
+
+    def _give_way(self, worker: Worker) -> None:
+        """The first in line needs an unused process: make room for one, unless one is here or on its way."""
+        if any(not other.given for other in self.active.values()):
+            return
+        starting = self.staff - len(self.active) - len(self.spares)
+        full = self.staff >= self.max_workers + self.spare_workers
+        if self.spares or (full and not starting):
+            self._retire(worker)
 
     # ------------------------------------------------------------------ the executor's life
 

@@ -82,7 +82,7 @@ class Worker:
         self.given = self.job = 0
         self.limit = NEVER
         self.ready = self.sealed = False
-        self.why = ""  # "retired", "condemned" or "killed": it must get nothing more
+        self.why = ""  # "retired", "condemned", "killed" or "orphaned": it must get nothing more
 
 
 class Auditor:
@@ -203,10 +203,12 @@ class Auditor:
                 self._attempt_ended(job, event.why)
             elif self.stopped:
                 self._must(job, "cancelled")
-        if not event.ready:
+        if not event.ready and not worker.why:
             self.deaths.append(event.now)
 
     def _ev_WardenDied(self, event: Any) -> None:
+        for worker in self.workers.values():
+            worker.why = worker.why or "orphaned"
         self.deaths.append(event.now)
 
     def _ev_Cancelled(self, event: Any) -> None:
@@ -330,6 +332,7 @@ class Auditor:
             legal = now >= worker.since + EXIT_NS - BATCH_NS
         else:
             legal = not worker.ready and 0 < self.start_timeout_ns <= now - worker.since
+            self.deaths.append(now)
         self.require(legal, f"worker {worker.id} killed ({why}) without a reason", command.job)
         worker.why = "killed"
 

@@ -62,6 +62,7 @@ class Swarm:
     p_hang: float
     p_protocol: float
     p_lost_word: float
+    p_stale_word: float
     p_garbled_mark: float
     p_boot_death: float
     p_slow_boot: float
@@ -107,6 +108,7 @@ class Swarm:
             p_hang=_chance(rng, off=0.6, high=0.3),
             p_protocol=_chance(rng, off=0.9, high=0.1),
             p_lost_word=_chance(rng, off=0.7, high=0.8),
+            p_stale_word=_chance(rng, off=0.8, high=0.3),
             p_garbled_mark=_chance(rng, off=0.8, high=0.5),
             p_boot_death=_chance(rng, off=0.7, high=0.5),
             p_slow_boot=_chance(rng, off=0.7, high=0.5),

@@ -10,6 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from ptss_mp.core import events as ev
+from ptss_mp.core.job import NEVER
 
 if TYPE_CHECKING:
     from .world import World
@@ -112,10 +113,10 @@ class Worker:
             limit, why = world.now + plan.timeout, "timeout"
         if fate != "hang":
             world.after(took, lambda: epoch == self.epoch and self._finish(fate))
-        if limit <= world.now + took or fate == "hang":
-            if limit < ev_never and not world.faulty(world.swarm.p_lost_word):
-                late = limit - world.now + world.rng.randrange(1, 300_000)
-                world.after(late, lambda: epoch == self.epoch and self.condemn(job, why, limit))
+        passed = limit < NEVER and (limit <= world.now + took or fate == "hang")
+        if passed and not world.faulty(world.swarm.p_lost_word):
+            late = limit - world.now + world.rng.randrange(1, 300_000)
+            world.after(late, lambda: epoch == self.epoch and self.condemn(job, why, limit))
 
     def _finish(self, fate: str) -> None:
         """The attempt ends by itself, well or badly."""
@@ -131,6 +132,8 @@ class Worker:
             self.done.append(bad)
         else:
             self.done.append((job, FATES[fate], self.started, took))
+        if world.plans[job].limited and world.faulty(world.swarm.p_stale_word):
+            self.condemn(job, "timeout", world.now + 1)  # the warden looked just before it finished
         self.running, self.epoch = 0, self.epoch + 1
         if not self.pipe or not world.lucky(world.swarm.p_coalesce):
             world.after(world.rng.randrange(20_000), self.flush)
@@ -164,4 +167,3 @@ FATES = {
     "unpicklable": ev.RESULT_NOT_PICKLABLE,
     "unloadable": ev.CALL_NOT_LOADABLE,
 }
-ev_never = 1 << 61
