@@ -104,6 +104,7 @@ class Auditor:
         self.touched: list[Job] = []
         self.rogue: set[int] = set()  # workers that sent nonsense in this step
         self.died: set[int] = set()  # workers that died in this step
+        self.sentenced: set[int] = set()  # workers condemned or orphaned in this step
         self.cancelled_here: set[tuple[int, int]] = set()  # (worker, job) that must be revoked
         self._on: dict[str, Callable[[Any], None]] = {
             name[4:]: getattr(self, name) for name in dir(self) if name.startswith(("_ev_", "_do_"))
@@ -116,7 +117,8 @@ class Auditor:
             Violation: a promise is broken.
         """
         self.require(not self.halted, "a step after Halt")
-        self.touched, self.rogue, self.cancelled_here, self.died = [], set(), set(), set()
+        self.touched, self.rogue, self.cancelled_here = [], set(), set()
+        self.died, self.sentenced = set(), set()
         for event in events:
             self.now = event.now
             self._on[type(event).__name__](event)
@@ -187,6 +189,7 @@ class Auditor:
         worker = self.workers.get(event.worker)
         if worker:
             worker.job, worker.limit, worker.why = event.job, event.at, "condemned"
+            self.sentenced.add(worker.id)
 
     def _ev_WorkerDied(self, event: Any) -> None:
         worker = self.workers.pop(event.worker)
@@ -209,6 +212,7 @@ class Auditor:
     def _ev_WardenDied(self, event: Any) -> None:
         for worker in self.workers.values():
             worker.why = worker.why or "orphaned"
+            self.sentenced.add(worker.id)
         self.deaths.append(event.now)
 
     def _ev_Cancelled(self, event: Any) -> None:
@@ -303,7 +307,8 @@ class Auditor:
 
     def _do_RetireWorker(self, command: Any) -> None:
         worker = self.workers[command.worker]
-        self.require(not worker.queue and not worker.why, f"worker {worker.id} retired at work")
+        fit = not worker.why or worker.id in self.sentenced
+        self.require(not worker.queue and fit, f"worker {worker.id} retired at work")
         worker.why, worker.since = "retired", self.now
 
     def _do_Peek(self, command: Any) -> None:
