@@ -46,7 +46,7 @@ def _check_jobs(s: Scheduler) -> None:
     ready = [key & ID_MASK for key in set(s.ready.valid_keys())]  # a key may stand twice: pop takes both
     assert len(ready) == len(set(ready)), "a job is ready under two keys"
     places = [set(s.graph.waiting), set(s.delayed), set(ready), set(sent)]
-    assert sum(map(len, places)) == len(s.jobs), f"{len(s.jobs)} jobs, but {list(map(len, places))} in containers"
+    assert sum(map(len, places)) == len(s.jobs), f"{len(s.jobs)} jobs, {list(map(len, places))} in containers"
     assert set().union(*places) == set(s.jobs), "a job is in no container, or a settled one in some"
     for sparse, name in ((s.soft, "soft"), (s.tries, "tries"), (s.ready.current, "current")):
         assert set(sparse) <= set(s.jobs), f"{name} remembers settled jobs"

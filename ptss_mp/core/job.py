@@ -61,7 +61,8 @@ class Spec:
     """
 
     __slots__ = (
-        "base", "fn", "fresh", "kill_at_deadline", "on_failure", "priority", "retries", "run_if", "timeout_ns",
+        "base", "fn", "fresh", "kill_at_deadline", "on_failure", "priority", "retries", "run_if",
+        "timeout_ns",
     )  # fmt: skip
 
     def __init__(

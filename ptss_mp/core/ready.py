@@ -34,7 +34,7 @@ class ReadyQueue:
         self._tail = 0
         self.heap: list[int] = []
         self.soft: list[int] = []
-        self.current: dict[int, int] = {}  # job -> its one valid key (0: none), for jobs that ever stood in `soft`
+        self.current: dict[int, int] = {}  # job -> its one valid key (0: none), if ever in `soft`
         self.stale = 0
 
     def __len__(self) -> int:

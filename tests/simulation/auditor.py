@@ -296,7 +296,8 @@ class Auditor:
     def _do_Postpone(self, command: Any) -> None:
         job = self.jobs[command.job]
         self.require(not job.status, "postponed after it settled", job.id)
-        self.require(command.status in job.allowed and command.status in RETRYABLE, "postponed for nothing", job.id)
+        self.require(command.status in job.allowed, "postponed for what it did not do", job.id)
+        self.require(command.status in RETRYABLE, f"postponed for {command.status}", job.id)
         self.require(job.failures <= job.retries, f"{job.failures} failures, {job.retries} retries", job.id)
         self.require(self.now < command.until < job.kills, "postponed beyond its deadline", job.id)
         job.not_before, job.postponed = command.until, True

@@ -172,9 +172,9 @@ class NeverStops(Scheduler):
 
 
 SABOTEURS = (
-    LosesAJob, ForgetsAReturn, BlamesAnInnocent, BlamesNobody, TakesLateAnswers, NeverRevokes, IgnoresDeadlines, IgnoresInheritance, RunsTooEarly,
-    IgnoresPrerequisites, SettlesTwice, RetriesTooOften, SendsTwice, MissesDeadlines, StartsWhilePaused,
-    ReusesForFresh, NeverStops,
+    LosesAJob, ForgetsAReturn, BlamesAnInnocent, BlamesNobody, TakesLateAnswers, IgnoresPrerequisites,
+    StartsWhilePaused, NeverRevokes, IgnoresDeadlines, IgnoresInheritance, RunsTooEarly, SettlesTwice,
+    RetriesTooOften, SendsTwice, MissesDeadlines, ReusesForFresh, NeverStops,
 )  # fmt: skip
 
 

@@ -67,13 +67,15 @@ class World:
     def __init__(self, seed: int, scheduler: type[Scheduler] = Scheduler, keep: bool = False) -> None:
         self.seed, self.rng = seed, Random(seed)
         self.swarm = swarm = Swarm.draw(self.rng)
-        limits = dict(max_workers=swarm.workers, spares=swarm.spares, max_tasks=swarm.max_tasks)
-        self.core = scheduler(
-            **limits, intensity=swarm.intensity, start_timeout_ns=swarm.start_timeout_ns, seed=seed
-        )
-        self.auditor = Auditor(
-            **limits, intensity=swarm.intensity, start_timeout_ns=swarm.start_timeout_ns
-        )
+        rules = {
+            "max_workers": swarm.workers,
+            "spares": swarm.spares,
+            "max_tasks": swarm.max_tasks,
+            "intensity": swarm.intensity,
+            "start_timeout_ns": swarm.start_timeout_ns,
+        }
+        self.core = scheduler(**rules, seed=seed)
+        self.auditor = Auditor(**rules)
         self.now = self.rng.randrange(1, 10 * S)
         self.timers: list[tuple[int, int, Callable[[], Any]]] = []
         self.number = 0
@@ -328,7 +330,8 @@ def show(event: Any) -> str:
     for job, spec, due, release, after in event.rows:
         facts = " ".join(f"{name}={getattr(spec, name)}" for name in Spec.__slots__ if name != "base")
         edges = [(edge.id, edge.status) for edge in after or ()]
-        rows.append(f"job {job} due={'never' if due == NEVER else due} release={release} {facts} after={edges}")
+        at = "never" if due == NEVER else due
+        rows.append(f"job {job} due={at} release={release} {facts} after={edges}")
     return f"Submitted(now={event.now}, " + "; ".join(rows) + ")"
 
 
