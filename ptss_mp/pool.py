@@ -170,14 +170,9 @@ def _after_fork() -> None:
     """A fork of the program does nothing with the pool, and holds none of its descriptors."""
     for pool in list(_live):
         _live.discard(pool)
-        fds = pool.poller.descriptors() if not pool.finished.is_set() else []
-        if pool.warden:
-            fds += [pool.warden.sock.fileno(), pool.warden.pidfd, pool.warden.nudge_fd]
-        for channel in list(pool.channels.values()):
-            fds += channel.descriptors()
-        for fd in fds:
-            with contextlib.suppress(OSError):
-                os.close(fd)
+        for owner in (pool.poller, pool.warden, *pool.channels.values()):
+            if owner:
+                owner.abandon()
 
 
 os.register_at_fork(after_in_child=_after_fork)

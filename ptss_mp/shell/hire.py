@@ -172,12 +172,19 @@ class Warden:
         if not select.select([self.pidfd], [], [], 6)[0]:
             self.kill()
 
+    def abandon(self) -> None:
+        """Close all descriptors (as such in a fork of the program)."""
+        self.sock.close()
+        for name in ("pidfd", "nudge_fd"):
+            fd = getattr(self, name)
+            setattr(self, name, -1)  # forgotten first: a fork in this moment closes no reused number
+            if fd >= 0:
+                os.close(fd)
+
     def close(self) -> None:
         """Let go of everything; the process has ended."""
         self.process.wait()
-        self.sock.close()
-        os.close(self.pidfd)
-        os.close(self.nudge_fd)
+        self.abandon()
         self.words.release()
         self.limits.close()
 
