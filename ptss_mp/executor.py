@@ -107,7 +107,7 @@ class ExecutorView(cf.Executor):
             use = self._uses[fn]
         except (KeyError, TypeError):
             use = self._use(fn)
-        if pool.state is not State.RUNNING or pool.pid != _getpid() or self._closed or pool.broken:
+        if pool.state is not State.RUNNING or self._closed or pool.broken:
             self._open()
         if pool.max_pending is not None:
             pool.wait_for_room()
@@ -305,7 +305,7 @@ class ExecutorView(cf.Executor):
     def state(self) -> State:
         """Where the pool stands."""
         pool = self._pool
-        if pool.finished.is_set():
+        if pool.ended:
             return State.STOPPED
         return pool.state
 
@@ -545,5 +545,3 @@ class Executor(ExecutorView):
     def _abandon(self) -> None:
         self._stop(0)
 
-
-_getpid = os.getpid

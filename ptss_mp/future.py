@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from . import wire
 from .outcome import Outcome, Status, load
@@ -175,7 +175,7 @@ class Future(cf.Future, Generic[T]):  # type: ignore[type-arg]
         if self._state is not FINISHED:
             self._settled(timeout)
         if self._good():
-            return cast(T, self._result if self._kind <= wire.BOOL else self._decoded())
+            return self._result if self._kind <= wire.BOOL else self._decoded()  # type: ignore[no-any-return]
         try:
             raise self._error()
         finally:

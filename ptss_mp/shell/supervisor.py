@@ -82,7 +82,7 @@ class Supervisor(Desk):
     def _run(self) -> None:
         try:
             self._hire()
-            while not self.finished.is_set():
+            while not self.ended:
                 self._turn()
         except BaseException as error:
             log.critical("the loop of %s failed: please report this", self.name, exc_info=True)
@@ -107,7 +107,7 @@ class Supervisor(Desk):
         if self.drainers:
             self.tell_drainers()
         if self.halted and (not self.channels or monotonic_ns() >= self.quit_at):
-            self.finished.set()
+            self.ended = True
 
     # ------------------------------------------------------------------ events: the warden
 
@@ -355,11 +355,11 @@ class Supervisor(Desk):
         """No job can run any more: fail them all for that reason."""
         self.broken = PoolBroken(f"the pool cannot go on: {why}")
         self.halted = True
-        self.finished.set()
+        self.ended = True
 
     def _close(self) -> None:
         """End what is left, settle what came too late, let go of everything."""
-        self.finished.set()
+        self.ended = True
         warden, self.warden = self.warden, None
         if warden:
             warden.dismiss()

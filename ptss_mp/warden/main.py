@@ -157,6 +157,8 @@ class Warden:
                 _, number, job, why = KILL.unpack(data)
                 worker = self.workers.get(number)
                 if worker:
+                    with contextlib.suppress(ProcessLookupError):  # the parent sends it too, if it has the pidfd yet
+                        signal.pidfd_send_signal(worker.pidfd, signal.SIGKILL)
                     self.limits.write_verdict(worker, why, time.monotonic_ns(), 0, job)
                     self.doom(worker)
             elif data[:1] == b"M" and not self.options["main"] and not self.options["spawn"]:
@@ -227,6 +229,8 @@ class Warden:
         """Verdict, signal, word, sweep: in this order."""
         job = worker.job
         facts = proc.status(worker.pid)
+        if worker.marked() != (job, *worker.looked_at):
+            return  # it ended in this very moment, and the next one is innocent
         self.limits.write_verdict(worker, why, at, observed, job)
         dump = facts.can_dump and self.options["dump"]
         with contextlib.suppress(ProcessLookupError):
