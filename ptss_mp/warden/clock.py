@@ -45,8 +45,8 @@ class Watched:
     """
 
     __slots__ = (
-        "attempt", "backstop_at", "began", "doomed", "job", "looked_at", "number", "out", "page", "pid", "pidfd", "seen_at",
-        "slot", "tail", "trim_at", "words",
+        "attempt", "backstop_at", "began", "doomed", "job", "looked_at", "number", "out", "page", "pid", "pidfd",
+        "seen_at", "slot", "tail", "trim_at", "words",
     )  # fmt: skip
 
     def __init__(self, number: int, slot: int, pid: int, pidfd: int, page: int, out: int, err: int) -> None:
