@@ -152,7 +152,8 @@ def test_a_long_chain_of_expired_jobs_is_no_recursion():
     due = drive.now + S
     drive.submit(row(1))
     drive.step(on.Paused(drive.now))
-    drive.submit(row(2, due=due), *(row(i, done, due=due, after=[edge(i - 1, due=due)]) for i in range(3, 5000)))
+    chain = (row(i, done, due=due, after=[edge(i - 1, due=due)]) for i in range(3, 5000))
+    drive.submit(row(2, due=due), *chain)
     drive.wait(2 * S)
     assert len(drive.ends) == 4998
 
@@ -256,7 +257,11 @@ def test_inherited_deadline_does_not_kill():
 
 @pytest.mark.parametrize(
     ("end", "status"),
-    [(on.RAISED, "failed"), (on.RESULT_NOT_PICKLABLE, "not_picklable"), (on.CALL_NOT_LOADABLE, "not_picklable")],
+    [
+        (on.RAISED, "failed"),
+        (on.RESULT_NOT_PICKLABLE, "not_picklable"),
+        (on.CALL_NOT_LOADABLE, "not_picklable"),
+    ],
 )
 def test_end_by_the_workers_word(end, status):
     drive = Drive()
