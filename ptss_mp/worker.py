@@ -129,7 +129,7 @@ class Loop:
                 end, kind, raw, blob = wire.HAD_EXPIRED, NONE, 0, None
             else:
                 if type(call) is int:
-                    call, at = blobs[at : at + call], at + call  # type: ignore[index]
+                    call, at = blobs[at : at + call], at + call  # type: ignore[index, operator]
                 if needs:
                     needs, at = _with_blobs(needs, blobs, at)
                 end, kind, raw, blob = self.attempt(fn, call, needs)
@@ -276,7 +276,7 @@ class Loop:
 
             self.main_ready = wire.importing_main = True
             with contextlib.suppress(BaseException):  # a call that needs it will say so
-                spawn.prepare(pickle.loads(data))  # type: ignore[attr-defined]
+                spawn.prepare(pickle.loads(data))
             wire.importing_main = False
 
 

@@ -15,7 +15,7 @@ import struct
 from collections import deque
 from typing import Any
 
-from .. import wire
+from .. import wire, worker
 from ..warden import kernel
 from ..warden.protocol import HEAD, RUN, RUNS, RUNS_AT, SLOT_BYTES, VERDICT_AT
 from ..wire import ANSWERS, BLOB_BYTES_MAX, CALLS, COSTS, FACT, VALUE
@@ -44,6 +44,7 @@ class Channel:
     Attributes:
         sent: attempts sent, ever: the number of the next one.
         known: numbers of the functions it has been told.
+        flushes: frames of small answers read so far, to compare with the page's generation.
         peeked: jobs whose answer was read from the page and will come by the pipe once more.
         verdict: (job, why) once it was sentenced.
         buried: nothing of it runs any more, and the core was told.
@@ -53,15 +54,16 @@ class Channel:
 
     __slots__ = (
         "answers_fd", "base_bytes", "buried", "calls_fd", "cpu_ns", "died_at", "err_at", "err_fd", "failure",
-        "fault_fd", "known", "limits", "main", "need", "number", "observed", "out_at", "out_fd", "page", "partial",
-        "peak_bytes", "peeked", "pid", "pidfd", "punched", "ready", "runs", "sent", "slot", "status", "unsent",
+        "fault_fd", "flushes", "known", "limits", "main", "need", "number", "observed", "out_at", "out_fd", "page",
+        "partial", "peak_bytes", "peeked", "pid", "pidfd", "punched", "ready", "runs", "sent", "slot", "status", "unsent",
         "verdict", "words",
     )  # fmt: skip
 
     def __init__(
         self, number: int, slot: int, pid: int, base_bytes: int, main: bool, fds: list[int], limits: mmap.mmap
     ) -> None:
-        self.number, self.slot, self.pid, self.base_bytes, self.main = number, slot * SLOT_BYTES, pid, base_bytes, main
+        self.number, self.slot, self.pid = number, slot * SLOT_BYTES, pid
+        self.base_bytes, self.main = base_bytes, main
         self.pidfd, self.answers_fd, self.calls_fd, page, self.fault_fd, self.out_fd, self.err_fd = fds
         self.page = mmap.mmap(page, wire.PAGE_BYTES)
         os.close(page)
@@ -74,7 +76,8 @@ class Channel:
         self.unsent: deque[memoryview] = deque()
         self.partial = bytearray()
         self.need = 0
-        self.sent = self.runs = self.died_at = self.out_at = self.err_at = self.peak_bytes = self.cpu_ns = 0
+        self.flushes = self.sent = self.runs = self.died_at = 0
+        self.out_at = self.err_at = self.peak_bytes = self.cpu_ns = 0
         self.punched = [0, 0]
         self.status = -1
         self.observed: tuple[int, int] = (0, 0)  # limit instant, ns observed: of the warden's verdict
@@ -179,6 +182,7 @@ class Channel:
                 self.need = end - at
                 break
             if count:
+                self.flushes += blob <= wire.BLOBS_MAX
                 rows += self.frame(data, at + ANSWERS.size, count, blob, answers)
             else:
                 self._hello(bytes(data[at + ANSWERS.size : end]))
@@ -206,11 +210,11 @@ class Channel:
         if count == 1:  # the synchronous caller's case, kept short
             kind, raw = VALUE.unpack_from(data, values_at)
             if kind <= wire.INT:
-                row: Row = FACT.unpack_from(data, at)  # type: ignore[assignment]
+                row: Row = FACT.unpack_from(data, at)
                 answers[row[0]] = (kind, raw if kind else None, row)
                 return [row]
         view = memoryview(data)
-        rows: list[Row] = list(FACT.iter_unpack(view[at:values_at]))  # type: ignore[arg-type]
+        rows: list[Row] = list(FACT.iter_unpack(view[at:values_at]))
         blobs_at = values_at + count * VALUE.size
         blobs = view[blobs_at : blobs_at + blob]
         for row, (kind, raw) in zip(rows, VALUE.iter_unpack(view[values_at:blobs_at]), strict=True):
@@ -267,14 +271,18 @@ class Channel:
         return data
 
     def peek(self, answers: dict[int, Answer]) -> list[Row]:
-        """Return the finished answers that still stand in the page; they will come by the pipe once more."""
+        """Return the finished answers that still stand in the page; they will come by the pipe once more.
+
+        A worker may rest between its write to the pipe and its clearing of the page: what was read from the
+        pipe already is told by the count of flushes.
+        """
         words = self.words
         generation, count = words[wire.GENERATION], words[wire.COUNT]
         if not 0 < count <= wire.ANSWERS_MAX:
             return []
         copy, blob = self.page[:], words[wire.BLOB]
-        if words[wire.GENERATION] != generation or blob > wire.BLOBS_MAX:
-            return []  # flushed meanwhile: they are in the pipe
+        if words[wire.GENERATION] != generation or generation < self.flushes or blob > wire.BLOBS_MAX:
+            return []  # flushed meanwhile: they are in the pipe, or were read from it
         body = copy[wire.FACTS_AT : wire.FACTS_AT + count * FACT.size]
         body += copy[wire.VALUES_AT : wire.VALUES_AT + count * VALUE.size]
         body += copy[wire.BLOBS_AT : wire.BLOBS_AT + blob]
@@ -299,12 +307,17 @@ class Channel:
         report.out = self._rest(self.out_fd, 0, self.out_at)
         report.err = self._rest(self.err_fd, 1, self.err_at)
         stack = os.pread(self.fault_fd, STACK_BYTES, 0)
-        report.stack = stack.decode("utf-8", "replace") or None
+        report.stack = own_part(stack.decode("utf-8", "replace")) or None
         return report
 
     def _rest(self, fd: int, which: int, start: int) -> bytes:
         size = os.fstat(fd).st_size
         return self._output(fd, which, start, size) if size > start else b""
+
+    def descriptors(self) -> list[int]:
+        """Return what a fork of the program must close."""
+        fds = (self.pidfd, self.answers_fd, self.calls_fd, self.fault_fd, self.out_fd, self.err_fd)
+        return [fd for fd in fds if fd >= 0]
 
     def close_pipes(self) -> None:
         """Close both pipes; the worker, if it lives, ends by end of file."""
@@ -326,6 +339,17 @@ class Channel:
         _WORD.pack_into(self.limits, self.slot + HEAD * 8, self.runs)
 
 
+def own_part(stack: str) -> str:
+    """Return a stack as faulthandler wrote it, without the frames below the job's."""
+    kept, ours = [], False
+    for line in stack.splitlines(keepends=True):
+        ours = (ours or _WORKER in line) and line.startswith("  File ")
+        if not ours:
+            kept.append(line)
+    return "".join(kept)
+
+
+_WORKER = f'"{worker.__file__}"'
 _CELL = struct.Struct("@4Q")
 _WORD = struct.Struct("@Q")
 assert KEPT_BYTES <= TEE_BYTES

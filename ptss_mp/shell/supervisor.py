@@ -33,24 +33,21 @@ from ..core.job import NEVER, Prerequisite
 from ..core.scheduler import MS, Scheduler
 from ..errors import PoolBroken
 from ..future import Future
-from ..warden import kernel
-from ..warden.protocol import EXITED, FORKED, TICK_MAX_NS, VERDICT, WHYS
+from ..warden.protocol import EXITED, FORKED, VERDICT, WHYS
 from .callbacks import Callbacks
 from .channel import Answer, Channel, Row, Violation
 from .clock import monotonic_ns
-from .hire import Warden, python, sweep
+from .dispatch import dispatch
+from .hire import Warden, await_deaths, python, sweep
+from .poller import ANSWERS_RANK, CLOCK_RANK, DEATH_RANK, WARDEN_RANK, WRITE_RANK, Poller
 from .report import Report
-from .rows import call_row
-from .verdicts import explain, explain_end, extra_of
+from .verdicts import explain, explain_end, extra_of, judge
 
 log = logging.getLogger("ptss_mp")
 
 SLICE = 2_000  # submissions taken in one turn: about 3 ms, so that answers are never long unread
 STATUS_NS = 100 * MS  # how long to wait for the warden's word on a death
 QUIT_NS = 1_000 * MS  # what idle workers have for their exit handlers when the pool ends
-WARDEN_RANK, ANSWERS_RANK, WRITE_RANK, DEATH_RANK, CLOCK_RANK = range(5)
-_ONE = (1).to_bytes(8, sys.byteorder)
-Handler = tuple[int, Callable[[Any], None], Any]
 
 
 class Supervisor:
@@ -65,6 +62,7 @@ class Supervisor:
     """
 
     never = NEVER
+    poller: Poller  # made by `start`: an executor that only was constructed holds no descriptor
 
     def __init__(self, core: Scheduler, config: dict[str, Any], slots: int, tee: bool, name: str) -> None:
         self.core, self.config, self.slots, self.tee, self.name = core, config, slots, tee, name
@@ -75,7 +73,6 @@ class Supervisor:
         self.gone: deque[int] = deque()
         self.controls: deque[Callable[[int], on.Event | None]] = deque()
         self.ids = count(1)
-        self.asleep = False
         self.linked = False  # some job had prerequisites
         self.finished = threading.Event()  # nothing more will be settled by the loop
         self.broken: PoolBroken | None = None
@@ -88,14 +85,11 @@ class Supervisor:
         self.answers: dict[int, Answer] = {}
         self.reports: dict[int, Report] = {}  # of attempts that died, until the core has judged
         self.channels: dict[int, Channel] = {}
-        self.handlers: dict[int, Handler] = {}
         self.warden: Warden | None = None
         self.wardens = 0
         self.main_told = self.halted = False
-        self.armed_at, self.quit_at, self.unexplained = NEVER, NEVER, 0
+        self.quit_at, self.unexplained = NEVER, 0
         self.tag = ""
-        self.epoll: Any = None
-        self.wake_fd = self.timer_fd = -1
         self.callbacks = Callbacks(name)
         self.thread = threading.Thread(target=self._run, name=f"{name}-loop", daemon=True)
 
@@ -105,11 +99,7 @@ class Supervisor:
         """Start both threads; the warden is started by the loop thread, never by a user's."""
         self.tag = f"{os.getpid()}-{os.urandom(6).hex()}"
         self.config |= {"path": list(sys.path), "python": python()}
-        self.epoll = select.epoll()
-        self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self.timer_fd = kernel.timerfd()
-        self.epoll.register(self.wake_fd, select.EPOLLIN)
-        self.epoll.register(self.timer_fd, select.EPOLLIN)
+        self.poller = Poller(self._clock)
         self.callbacks.start()
         self.thread.start()
 
@@ -117,9 +107,7 @@ class Supervisor:
         """Hand a new job to the loop."""
         self.futures[future._id] = future
         self.inbox.append(row)
-        if self.asleep:
-            self.asleep = False
-            os.write(self.wake_fd, _ONE)
+        self.poller.wake_if_asleep()
         if self.finished.is_set():  # it ended between the caller's look and the append
             self.cancel(future)
 
@@ -130,15 +118,17 @@ class Supervisor:
 
     def wake(self) -> None:
         """End the loop's sleep."""
-        with contextlib.suppress(OSError, ValueError):
-            os.write(self.wake_fd, _ONE)
+        if self.thread.ident is not None:
+            self.poller.wake()
 
     def cancel(self, future: Future[Any]) -> bool:
         """Settle a Future as cancelled, if nobody else owns its end; the core is told."""
         if self.futures.pop(future._id, None) is None:
             return future.cancelled()
-        future._report = Report("cancelled", monotonic_ns())
-        future._report.attempts = (future._extra.tries if future._extra else 0) + (future._pid != 0)
+        report = Report("cancelled", monotonic_ns())
+        report.attempts = (future._extra.tries if future._extra else 0) + (future._pid != 0)
+        report.error = "was cancelled"
+        future._report = report
         if future._end(CANCELLED_AND_NOTIFIED):
             self.callbacks.settled(future)
         self._free_room()
@@ -162,11 +152,12 @@ class Supervisor:
 
     def _turn(self) -> None:
         self.events = []
-        for _, handle, what in sorted(self._ready(), key=_rank):
+        at = min(self.core.wake_at, self.unexplained or NEVER, self.quit_at)
+        for _, handle, what in self.poller.ready(at, self._busy):
             handle(what)
         taken = min(len(self.inbox), SLICE)
         if taken:
-            rows = [self.inbox.popleft() for _ in range(taken)]
+            rows: list[Any] = [self.inbox.popleft() for _ in range(taken)]
             if self.linked:
                 rows = [self._link(row) if row[4] else row for row in rows]
             self.events.append(on.Submitted(monotonic_ns(), rows))
@@ -190,41 +181,13 @@ class Supervisor:
         if self.halted and (not self.channels or monotonic_ns() >= self.quit_at):
             self.finished.set()
 
-    def _ready(self) -> list[Handler]:
-        """Wait until there is something to do; return who is to do it."""
-        if self.inbox or self.gone or self.controls:
-            ready = self.epoll.poll(0)
-        else:
-            at = min(self.core.wake_at, self.unexplained or NEVER, self.quit_at)
-            if at < self.armed_at:
-                self.armed_at = at
-                kernel.set_timer(self.timer_fd, at)
-            self.asleep = True
-            ready = self.epoll.poll(0 if self.inbox or self.gone or self.controls else None)
-            self.asleep = False
-        found: list[Handler] = []
-        for fd, _ in ready:
-            if fd in self.handlers:
-                found.append(self.handlers[fd])
-            elif fd == self.timer_fd:
-                found.append((CLOCK_RANK, self._clock, None))
-            elif fd == self.wake_fd:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(fd, 8)
-        return found
+    def _busy(self) -> bool:
+        return bool(self.inbox or self.gone or self.controls)
 
     def _link(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         """Put ids and ends in the place of the Futures that a job waits for."""
         job, spec, due, release, after = row
         return job, spec, due, release, tuple(Prerequisite(f._id, f.status(), f._release, f._due) for f in after)
-
-    def _watch(self, fd: int, rank: int, handle: Callable[[Any], None], what: Any, mask: int = select.EPOLLIN) -> None:
-        self.handlers[fd] = (rank, handle, what)
-        self.epoll.register(fd, mask)
-
-    def _unwatch(self, fd: int) -> None:
-        if self.handlers.pop(fd, None):
-            self.epoll.unregister(fd)
 
     # ------------------------------------------------------------------ events: the warden
 
@@ -233,8 +196,8 @@ class Supervisor:
         config = self.config | {"main": pickle.loads(self.main_data) if self.main_data else None}
         warden = self.warden = Warden(config, f"{self.tag}.{self.wardens}", self.slots)
         self.main_told = bool(self.main_data)
-        self._watch(warden.sock.fileno(), WARDEN_RANK, self._hear, None)
-        self._watch(warden.pidfd, CLOCK_RANK, self._warden_died, None)
+        self.poller.watch(warden.sock.fileno(), WARDEN_RANK, self._hear, None)
+        self.poller.watch(warden.pidfd, CLOCK_RANK, self._warden_died, None)
 
     def _hear(self, _: Any) -> None:
         assert self.warden
@@ -262,8 +225,8 @@ class Supervisor:
         slot = self.warden.slots[number]
         channel = Channel(number, slot, pid, base, main, fds, self.warden.limits)
         self.channels[number] = channel
-        self._watch(channel.answers_fd, ANSWERS_RANK, self._readable, channel)
-        self._watch(channel.pidfd, DEATH_RANK, self._pidfd_fired, channel)
+        self.poller.watch(channel.answers_fd, ANSWERS_RANK, self._readable, channel)
+        self.poller.watch(channel.pidfd, DEATH_RANK, self._pidfd_fired, channel)
         if self.halted:
             self._retire(do.RetireWorker(number))
         elif not self.config["options"]["say_ready"]:
@@ -289,11 +252,11 @@ class Supervisor:
         assert warden
         self._hear(None)
         for fd in (warden.pidfd, warden.sock.fileno()):
-            self._unwatch(fd)
+            self.poller.unwatch(fd)
         how = warden.exit_text()
-        for channel in list(self.channels.values()):
+        for channel in self.channels.values():
             _signal(channel.pidfd)
-        self._await_deaths()
+        await_deaths([channel.pidfd for channel in self.channels.values()], STATUS_NS)
         for channel in list(self.channels.values()):
             channel.ready = True  # its death is explained
             self._forget(channel)
@@ -311,17 +274,6 @@ class Supervisor:
         self.events.append(on.WardenDied(monotonic_ns()))
         self._hire()
 
-    def _await_deaths(self) -> None:
-        """Wait until all workers are dead, at most STATUS_NS; they were sent SIGKILL."""
-        poll, until = select.poll(), monotonic_ns() + STATUS_NS
-        left = {channel.pidfd for channel in self.channels.values()}
-        for fd in left:
-            poll.register(fd, select.POLLIN)
-        while left and monotonic_ns() < until:
-            for fd, _ in poll.poll(max(1, (until - monotonic_ns()) // MS)):
-                poll.unregister(fd)
-                left.discard(fd)
-
     # ------------------------------------------------------------------ events: workers
 
     def _readable(self, channel: Channel) -> None:
@@ -335,7 +287,7 @@ class Supervisor:
             self._kill(do.KillWorker(channel.number, "protocol", 0))
             return
         if rows is None:
-            self._unwatch(channel.answers_fd)
+            self.poller.unwatch(channel.answers_fd)
         elif rows:
             self._answered(channel, rows)
         if channel.ready and not was_ready:
@@ -351,11 +303,11 @@ class Supervisor:
 
     def _writable(self, channel: Channel) -> None:
         if channel.calls_fd >= 0 and not channel.write():
-            self._unwatch(channel.calls_fd)
+            self.poller.unwatch(channel.calls_fd)
 
     def _pidfd_fired(self, channel: Channel) -> None:
         """It is dead; the warden's word on how comes within a moment."""
-        self._unwatch(channel.pidfd)
+        self.poller.unwatch(channel.pidfd)
         channel.died_at = monotonic_ns()
         self.unexplained = self.unexplained or channel.died_at + STATUS_NS
 
@@ -370,13 +322,8 @@ class Supervisor:
                 self._answered(channel, rows)
         channel.buried = True
         for fd in (channel.answers_fd, channel.calls_fd):
-            self._unwatch(fd)
-        marked = channel.marked()[0]
-        job, why = channel.verdict or (0, "")
-        if not why:
-            cell = channel.cell()
-            job, why = (cell[3], WHYS[cell[0]]) if 0 < cell[0] < len(WHYS) else (marked, "crashed")
-        job = job or (marked if why not in ("timeout", "deadline") else 0)
+            self.poller.unwatch(fd)
+        job, why = judge(channel)
         if job:
             self.reports[job] = explain(channel, self.futures.get(job), why, monotonic_ns())
             if self.tee:
@@ -392,14 +339,12 @@ class Supervisor:
     def _forget(self, channel: Channel) -> None:
         """The worker is reaped, or its death will never be explained."""
         self._bury(channel)
-        self._unwatch(channel.pidfd)
+        self.poller.unwatch(channel.pidfd)
         del self.channels[channel.number]
         channel.close()
 
     def _clock(self, _: Any) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.read(self.timer_fd, 8)
-        self.armed_at = NEVER
+        self.poller.timer_fired()
         if self.warden:
             self._hear(None)
         now = monotonic_ns()
@@ -427,43 +372,15 @@ class Supervisor:
         if channel is None or channel.buried or channel.verdict:
             return  # its death is on its way, and the core takes the jobs back
         assert self.warden
-        rows: list[tuple[Any, ...]] = []
-        blobs: list[bytes] = []
-        now, first, last, tick = monotonic_ns(), channel.sent, None, self.warden.words[0] or TICK_MAX_NS
-        hurry = False
-        if self.main_data and not channel.main:
-            channel.main = True
-            rows.append((0, wire.PREPARE_MAIN, 0, self.main_data, 0))
+        now, mine = monotonic_ns(), []
         for job in command.ids:
             future = self.futures.get(job)
-            if future is None:  # cancelled just now: it counts as answered
+            if future is not None:
+                mine.append(future)
+            else:  # cancelled just now: it counts as answered
                 self.events.append(on.Answered(now, channel.number, [(job, on.REVOKED, now, 0)]))
-                continue
-            use = future._use
-            due = future._due if use.rules.kill_at_deadline and future._due != NEVER else 0
-            limits = (use.spec.timeout_ns, due)
-            if limits != last:
-                if last:
-                    channel.limit(first, channel.sent - first, now, *last)
-                first, last = channel.sent, limits
-                hurry = hurry or bool(due and due - now < tick)
-            channel.sent += 1
-            future._pid = channel.pid
-            function = use.function
-            if function.number >= 0 and function.number not in channel.known:
-                channel.known.add(function.number)
-                rows.append((0, wire.DEFINE, function.number, function.pickled, 0))
-            rows.append(call_row(future, due, blobs))
-        if not last:
-            return
-        channel.limit(first, channel.sent - first, now, *last)
-        channel.publish()
-        if hurry:
-            self.warden.nudge()
-        else:
-            self.warden.nudge_if_asleep()
-        if channel.send(rows, blobs) and channel.calls_fd not in self.handlers:
-            self._watch(channel.calls_fd, WRITE_RANK, self._writable, channel, select.EPOLLOUT)
+        if dispatch(channel, mine, self.warden, self.main_data, now):
+            self.poller.watch(channel.calls_fd, WRITE_RANK, self._writable, channel, select.EPOLLOUT)
 
     def _settle(self, command: do.Settle) -> None:
         take, answer_of = self.futures.pop, self.answers.pop
@@ -535,7 +452,7 @@ class Supervisor:
     def _retire(self, command: do.RetireWorker) -> None:
         channel = self.channels.get(command.worker)
         if channel and channel.calls_fd >= 0:
-            self._unwatch(channel.calls_fd)
+            self.poller.unwatch(channel.calls_fd)
             os.close(channel.calls_fd)
             channel.calls_fd = -1
 
@@ -559,38 +476,28 @@ class Supervisor:
     def _close(self) -> None:
         """End what is left, settle what came too late, let go of everything."""
         self.finished.set()
-        with contextlib.suppress(BaseException):
-            self._dismiss()
+        if self.warden:
+            self.warden.dismiss()
+            for channel in list(self.channels.values()):
+                channel.close()
+            self.channels.clear()
+            self.warden.close()
+            if self.broken:
+                sweep(self.warden.tag)
         now = monotonic_ns()
         for job in list(self.futures):
             future = self.futures.pop(job, None)
             if future is None:
                 continue
-            future._report = Report("crashed" if self.broken else "cancelled", now)
-            future._report.error, future._report.cause = str(self.broken or "") or None, self.broken
+            report = Report("crashed" if self.broken else "cancelled", now)
+            report.error, report.cause = str(self.broken or "") or None, self.broken
+            future._report = report
             if future._end(FINISHED if self.broken else CANCELLED_AND_NOTIFIED):
                 self.callbacks.settled(future)
         self._free_room()
         self._tell_drainers()
         self.callbacks.finish()
-        self.handlers.clear()
-        self.epoll.close()
-        os.close(self.timer_fd)
-
-    def _dismiss(self) -> None:
-        """Let the warden kill and reap everything; it is given 5 s, as its own sweep is."""
-        warden = self.warden
-        if warden is None:
-            return
-        warden.quit()
-        if not select.select([warden.pidfd], [], [], 6)[0]:
-            warden.kill()
-        for channel in list(self.channels.values()):
-            channel.close()
-        self.channels.clear()
-        warden.close()
-        if self.broken:
-            sweep(warden.tag)
+        self.poller.close()
 
     def _free_room(self) -> None:
         if self.room:
@@ -606,15 +513,6 @@ class Supervisor:
             for drainer in self.drainers:
                 self.callbacks.put(drainer.set)
             self.drainers = []
-
-    def __del__(self) -> None:
-        # Not closed with the rest: a caller between its look at `asleep` and its write would hit a reused number.
-        with contextlib.suppress(OSError, AttributeError):
-            os.close(self.wake_fd)
-
-
-def _rank(handler: Handler) -> int:
-    return handler[0]
 
 
 def _signal(pidfd: int) -> None:

@@ -69,9 +69,9 @@ def begin(warden: int, options: dict[str, Any]) -> None:
     faulthandler.enable(file=FAULT_FD, all_threads=True)
     if options["dump"]:  # chain: the dump is the last act, the signal's default action ends the process
         faulthandler.register(DUMP_SIGNAL, file=FAULT_FD, all_threads=True, chain=True)
-    sys.stdin = open(0, closefd=False)
-    sys.stdout = open(1, "w", buffering=1, closefd=False, errors="backslashreplace")
-    sys.stderr = open(2, "w", buffering=1, closefd=False, errors="backslashreplace")
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - for the life of the process, as the next two
+    sys.stdout = open(1, "w", buffering=1, closefd=False, errors="backslashreplace")  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, closefd=False, errors="backslashreplace")  # noqa: SIM115
     if "numpy.random" in sys.modules:  # `random` reseeds itself after a fork, numpy does not
         sys.modules["numpy.random"].seed()
     page = mmap.mmap(PAGE_FD, PAGE_BYTES)

@@ -84,7 +84,7 @@ def prepare_main(data: dict[str, Any], options: dict[str, Any]) -> None:
 
     wire.importing_main = True
     try:
-        spawn.prepare(data)  # type: ignore[attr-defined]
+        spawn.prepare(data)
     finally:
         wire.importing_main = False
     options["main"] = True
@@ -217,7 +217,7 @@ class Warden:
             signal.signal(signal.SIGHUP, signal.SIG_DFL)
             os.execv(command[0], command)
         except BaseException:
-            sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+            sys.excepthook(*sys.exc_info())
         finally:
             os._exit(1)
 
