@@ -51,7 +51,7 @@ class Core(RuleBasedStateMachine):
         earlier = st.lists(st.integers(1, job - 1), max_size=3) if job > 1 else st.just([])
         ids = data.draw(earlier)
         run_if = data.draw(st.sampled_from(["success", "done", "failure"]))
-        spec = Spec(job % 2, timeout_ns=MS, kill_at_deadline=kill, run_if=run_if, retries=retries, fresh=fresh)
+        spec = Spec(job % 2, 0, MS, kill, run_if, retries, fresh)
         release += self.now
         due = release + due if due else NEVER
         after = tuple(Prerequisite(i, self.ends.get(i, ""), *self.edges[i]) for i in ids) or None
