@@ -1,0 +1,75 @@
+"""The worker's side of values: results and exceptions become bytes here.
+
+Runs the job's code (`__reduce__`, `__getstate__`, `__str__`), so it is called
+inside the marked attempt, and what it raises is the job's affair.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import sys
+from typing import Any
+
+from . import wire
+from .wire import BOOL, BYTES, FLOAT, INT, INT_MAX, NONE, PICKLE, STACK_GLOBAL, STR
+
+
+def describe(error: BaseException, keep: bool = True) -> bytes:
+    """Return an exception as `wire.pack_error`; itself pickled only if it can be rebuilt.  Never raises.
+
+    Args:
+        keep: False: text only.
+    """
+    pickled, code = b"", None
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+    if keep and isinstance(error, Exception):
+        with contextlib.suppress(BaseException):
+            data = pickle.dumps(error, 5)
+            if type(pickle.loads(data)) is type(error):
+                pickled = data
+    try:
+        text = str(error)
+    except BaseException:
+        text = "(its text cannot be had)"
+    try:
+        import traceback
+
+        trace = "".join(traceback.format_exception(type(error), error, _own_part(error.__traceback__)))
+    except BaseException:
+        trace = "(its traceback cannot be had)\n"
+    return wire.pack_error(pickled, type(error).__qualname__, text, trace, code)
+
+
+def _own_part(trace: Any) -> Any:
+    """Return the traceback without the worker's own frames at its beginning."""
+    ours = (__file__, sys.modules[wire.__name__.rpartition(".")[0] + ".worker"].__file__)
+    while trace and trace.tb_frame.f_code.co_filename in ours:
+        trace = trace.tb_next
+    return trace
+
+
+def encode(value: Any) -> tuple[int, int, bytes | None]:
+    """Return (kind, raw, blob) of a result; blob is None if the value stands in `raw`.
+
+    A pickle that names a class or function is loaded once, here: what cannot
+    be rebuilt is found where the job is to blame, and the parent decodes nothing.
+    """
+    kind = type(value)
+    if value is None:
+        return NONE, 0, None
+    if kind is int and -INT_MAX < value < INT_MAX:
+        return INT, value, None
+    if kind is bool:
+        return BOOL, int(value), None
+    if kind is float:
+        return FLOAT, wire.float_bits(value), None
+    if kind is str:
+        return STR, 0, value.encode("utf-8", "surrogatepass")
+    if kind is bytes:
+        return BYTES, 0, value
+    blob = pickle.dumps(value, 5)
+    if STACK_GLOBAL in blob:
+        pickle.loads(blob)
+    return PICKLE, 0, blob

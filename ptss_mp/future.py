@@ -1,0 +1,295 @@
+"""The Future: a `concurrent.futures.Future` that costs little until somebody needs more.
+
+Condition, waiters and callbacks are made when first touched; the result stays
+bytes until it is asked for and is decoded in the asking thread.
+
+Who settles?  Whoever takes the Future out of the pool's `futures` dict owns
+its end (`dict.pop` is atomic), so no lock is needed between the loop thread
+and a `cancel()`.  The owner stores the result, then `_state`, then looks for
+waiters; a waiter announces itself, then looks at `_state`: one of the two sees
+the other.  Where a condition exists, `_state` is stored while it is held, for
+the standard library counts finished Futures under it; a thread that makes the
+condition while the Future is being settled waits until `_state` is there.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures as cf
+import threading
+import time
+from collections.abc import Callable, Generator
+from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+from . import wire
+from .outcome import Outcome, Status, load
+from .shell.report import Report, make_outcome
+
+if TYPE_CHECKING:
+    from .shell.use import Use
+
+T = TypeVar("T")
+
+_MAKING = threading.RLock()  # of a condition or of the list of locks; re-entrant for signal handlers
+_ENDED = frozenset((FINISHED, CANCELLED_AND_NOTIFIED))
+_UNDECODED = object()
+
+SOON, CRITICAL = 0.30, 0.05  # of the window release…deadline that is left
+
+
+class _Submitting(threading.local):
+    """The Futures met while this thread pickles a call; None outside `submit`."""
+
+    needs: list[Future[Any]] | None = None
+
+
+submitting = _Submitting()
+
+
+class Extra:
+    """What only some jobs have.
+
+    Attributes:
+        needs: Futures among the arguments, by index of `wire.prerequisite`.
+        after: all prerequisites.
+        tries: failed attempts before the current one.
+        key: nothing yet given; the job's name stands for it.
+    """
+
+    __slots__ = ("after", "needs", "tries")
+
+    def __init__(self, needs: tuple[Any, ...] = (), after: tuple[Any, ...] = ()) -> None:
+        self.needs, self.after, self.tries = needs, after, 0
+
+
+class Future(cf.Future, Generic[T]):  # type: ignore[type-arg]
+    """Stands for one job.
+
+    As in the standard library, but `cancel()` kills a running job, and
+    `outcome()` gives the facts.  Made by `submit` only.
+    """
+
+    __slots__ = (
+        "_call", "_cb", "_cond", "_due", "_exception", "_extra", "_id", "_kind", "_locks", "_pid", "_release",
+        "_report", "_result", "_state", "_submitted", "_use", "_value", "_w",
+    )  # fmt: skip
+
+    def __init__(self, job: int, call: Any, use: Use, submitted: int, release: int, due: int) -> None:
+        self._state = PENDING
+        self._cond = self._w = self._cb = self._locks = self._exception = self._extra = self._report = None
+        self._kind = 0
+        self._result = None
+        self._value: Any = _UNDECODED
+        self._pid = 0
+        self._id, self._call, self._use = job, call, use
+        self._submitted, self._release, self._due = submitted, release, due
+
+    # ---- what the standard library's functions touch, made on demand
+
+    @property
+    def _condition(self) -> threading.Condition:
+        cond = self._cond
+        if cond is None:
+            with _MAKING:
+                cond = self._cond
+                if cond is None:
+                    cond = self._cond = threading.Condition()
+            while self._state not in _ENDED and self._id not in self._use.pool.futures:
+                time.sleep(0)  # its owner may not have seen the condition: a few µs until `_state` is stored
+        return cond
+
+    @property
+    def _waiters(self) -> list[Any]:
+        if self._w is None:
+            with _MAKING:
+                if self._w is None:
+                    self._w = []
+        return self._w
+
+    @property
+    def _done_callbacks(self) -> list[Callable[[Any], Any]]:
+        if self._cb is None:
+            with _MAKING:
+                if self._cb is None:
+                    self._cb = []
+        return self._cb
+
+    # ---- the public face
+
+    def cancel(self) -> bool:
+        """Settle the job as cancelled, whether it waits or runs; never blocks.
+
+        A running job is killed with all that it started.
+
+        Returns:
+            True if it is cancelled now (or was before), False if it had ended otherwise.
+        """
+        return self._use.pool.cancel(self)
+
+    def cancelled(self) -> bool:
+        """Return True if the job was cancelled."""
+        return self._state == CANCELLED_AND_NOTIFIED
+
+    def running(self) -> bool:
+        """Return True from the first sending to a worker until the end, pauses before retries included."""
+        return self._state == PENDING and (self._pid != 0 or bool(self._extra and self._extra.tries))
+
+    def done(self) -> bool:
+        """Return True if the job is settled."""
+        return self._state in _ENDED
+
+    @property
+    def worker_pid(self) -> int | None:
+        """Pid of the worker that runs the job or ran it last, None if none did."""
+        return self._pid or None
+
+    @property
+    def deadline_status(self) -> Literal["ok", "soon", "critical", "exceeded"] | None:
+        """How much of the window from release to deadline is left; None without a deadline."""
+        if self._due >= self._use.pool.never:
+            return None
+        end = self._report.finished if self.done() and isinstance(self._report, Report) else time.monotonic_ns()
+        left = (self._due - end) / max(1, self._due - self._release)
+        if left <= 0:
+            return "exceeded"
+        return "critical" if left <= CRITICAL else "soon" if left <= SOON else "ok"
+
+    def result(self, timeout: float | None = None) -> T:
+        """Return the job's value, decoded in this thread; `timeout` (seconds) only waits.
+
+        Raises:
+            TimeoutError: it is not settled after `timeout`.
+            CancelledError: it was cancelled.
+            Exception: what `exception` returns.
+        """
+        if self._state is not FINISHED:
+            self._settled(timeout)
+        if self._good():
+            return self._result if self._kind <= wire.BOOL else self._decoded()  # type: ignore[no-any-return]
+        try:
+            raise self._error()
+        finally:
+            self = None  # type: ignore[assignment]  # no cycle through the traceback
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return the error that `result` would raise, None if the job succeeded; waits as `result` does."""
+        if self._state is not FINISHED:
+            self._settled(timeout)
+        if not self._good():
+            return self._error()
+        if self._kind > wire.BOOL:
+            try:
+                self._decoded()
+            except Exception as error:
+                return error
+        return None
+
+    def outcome(self, timeout: float | None = None) -> Outcome[T]:
+        """Return how the job ended, with its facts; never raises for what the job did.
+
+        Raises:
+            TimeoutError: it is not settled after `timeout` seconds.
+        """
+        if self._state not in _ENDED and not self._wait(timeout):
+            raise TimeoutError()
+        return make_outcome(self)
+
+    def add_done_callback(self, fn: Callable[[Any], object]) -> None:
+        """Call `fn(future)` when the job is settled, on the pool's callback thread; now, if it is."""
+        super().add_done_callback(fn)
+
+    def __await__(self) -> Generator[Any, None, T]:
+        import asyncio
+
+        return asyncio.wrap_future(self).__await__()
+
+    def __repr__(self) -> str:
+        state = self.status() if self.done() else "running" if self.running() else "pending"
+        return f"<Future of job {self._use.name!r}, {state}>"
+
+    def __reduce_ex__(self, _protocol: Any) -> tuple[Any, ...]:
+        """Inside `submit` a Future pickles as the value it will have; elsewhere it does not."""
+        needs = submitting.needs
+        if needs is None:
+            raise TypeError("a Future can be pickled only as an argument of submit, where it becomes its value")
+        for index, known in enumerate(needs):
+            if known is self:
+                return wire.prerequisite, (index,)
+        needs.append(self)
+        return wire.prerequisite, (len(needs) - 1,)
+
+    # ---- settling (whoever owns the end) and waiting
+
+    def status(self) -> str:
+        """Return the status of a settled job, "" of an unsettled one."""
+        if self._state == CANCELLED_AND_NOTIFIED:
+            return Status.CANCELLED.value
+        if self._state != FINISHED:
+            return ""
+        return self._report.status if isinstance(self._report, Report) else Status.SUCCEEDED.value
+
+    def _good(self) -> bool:
+        report = self._report
+        return not isinstance(report, Report) or report.status == "succeeded"
+
+    def _end(self, state: str) -> bool:
+        """Store the state and wake who waits; return True if there are callbacks to be run."""
+        self._call = self._extra = None
+        if self._cond is None:
+            self._state = state
+        else:
+            with self._cond:
+                self._state = state
+        return (self._locks is not None or self._cond is not None) and self._wake()
+
+    def _wake(self) -> bool:
+        if self._locks is not None:
+            for lock in self._locks:
+                if lock.locked():
+                    lock.release()
+        if self._cond is not None:
+            with self._cond:
+                for waiter in self._w or ():
+                    if self._state == FINISHED:
+                        waiter.add_result(self) if self._good() else waiter.add_exception(self)
+                    else:
+                        waiter.add_cancelled(self)
+                self._cond.notify_all()
+        return bool(self._cb)
+
+    def _wait(self, timeout: float | None) -> bool:
+        """Wait on a bare lock (12 µs of a round trip cheaper than a Condition); return False if it took too long."""
+        lock = threading.Lock()
+        lock.acquire()
+        with _MAKING:
+            if self._locks is None:
+                self._locks = []
+            self._locks.append(lock)
+        if self._state not in _ENDED:
+            lock.acquire(True, -1 if timeout is None else max(0.0, min(timeout, threading.TIMEOUT_MAX)))
+        return self._state in _ENDED
+
+    def _settled(self, timeout: float | None) -> None:
+        if self._state not in _ENDED and not self._wait(timeout):
+            raise TimeoutError()
+        if self._state == CANCELLED_AND_NOTIFIED:
+            raise cf.CancelledError()
+
+    def _decoded(self) -> Any:
+        """Return the value; a pickle is decoded once, the bytes stay for Outcomes and dependents."""
+        if self._value is not _UNDECODED:
+            return self._value
+        value = load(make_outcome(self))
+        if self._kind == wire.PICKLE:
+            self._value = value
+        return value
+
+    def _error(self) -> BaseException:
+        error: BaseException | None = self._exception
+        if error is None:
+            error = self._exception = make_outcome(self).exception()
+        assert error is not None
+        return error
+
+    def _error_or_cancelled(self) -> BaseException:
+        return cf.CancelledError() if self.cancelled() else self._error()

@@ -1,0 +1,1 @@
+"""Observers: readers of (events, commands).  They can touch nothing."""

@@ -1,0 +1,54 @@
+"""The story of jobs as people read it: instants of the wall clock and names in place of ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..core.story import Line, narrate, story
+from ..shell.clock import wall
+
+if TYPE_CHECKING:
+    from ..executor import Event, Pool
+
+_LAST = frozenset(
+    (
+        "succeeded", "failed", "crashed", "timeout", "deadline", "dependency", "skipped", "cancelled",
+        "not_picklable", "interrupted", "protocol",
+    )
+)  # fmt: skip
+
+
+def _event(line: Line, name: str) -> Event:
+    from ..executor import Event
+
+    worker = f"worker {line.worker}" if line.worker else ""
+    return Event(wall(line.at), line.job, name, line.what, ", ".join(filter(None, (worker, line.detail))))
+
+
+def events_of(pool: Pool, future: Any) -> list[Event]:
+    """Return what the core still remembers of one job."""
+    history = list(pool.core.history)  # one C call: the loop thread cannot come in between
+    return [_event(line, future._use.name) for line in story(history, future._id)]
+
+
+class Narrator:
+    """Turns steps into Events for one subscriber; runs on the callback thread."""
+
+    def __init__(self, pool: Pool, fn: Callable[[Event], Any]) -> None:
+        self._futures = pool.futures
+        self._fn = fn
+        self._names: dict[int, str] = {}
+
+    def names(self, events: Any) -> None:
+        """Note the names of submitted jobs, while their Futures are there (loop thread)."""
+        for event in events:
+            for row in getattr(event, "rows", ()):
+                future = self._futures.get(row[0])
+                if future is not None:
+                    self._names[row[0]] = future._use.name
+
+    def __call__(self, events: Any, commands: Any) -> None:
+        for line in narrate(events, commands):
+            name = self._names.get(line.job, "") if line.what not in _LAST else self._names.pop(line.job, "")
+            self._fn(_event(line, name))

@@ -1,0 +1,331 @@
+"""The parent's ends of one worker: two pipes, two pages, three memfds.
+
+Everything read here was written by a process that a job controls: lengths,
+offsets and kinds are checked before they are used, and what is wrong ends that
+worker (`Violation`).  Identity is the channel: a worker can answer only for
+what it was given, and the core checks that.
+"""
+
+from __future__ import annotations
+
+import marshal
+import mmap
+import os
+import struct
+from collections import deque
+from typing import Any
+
+from .. import wire
+from ..warden import kernel
+from ..warden.protocol import HEAD, RUN, RUNS, RUNS_AT, SLOT_BYTES, VERDICT_AT
+from ..wire import ANSWERS, BLOB_BYTES_MAX, CALLS, COSTS, FACT, VALUE
+from .report import KEPT_BYTES, Report
+
+READ_BYTES = 64 << 10  # what a pipe holds
+READ_LARGE_BYTES = 1 << 20  # the rest of a large frame
+TEE_BYTES = 1 << 20  # of one attempt's output are written through; the warden keeps as much
+PUNCH_BYTES = 1 << 20  # consumed output is given back in such pieces
+STACK_BYTES = 64 << 10
+ENDS = (
+    "succeeded", "failed", "not_picklable", "not_picklable", "cancelled", "deadline",
+)  # fmt: skip  # by AnswerRow.end, as in core.scheduler
+
+Row = tuple[int, int, int, int]
+Answer = tuple[int, Any, "Report | Row"]  # kind, payload, facts
+
+
+class Violation(Exception):
+    """A worker sent what no worker of ours sends."""
+
+
+class Channel:
+    """One worker process, seen from the parent.
+
+    Attributes:
+        sent: attempts sent, ever: the number of the next one.
+        known: numbers of the functions it has been told.
+        peeked: jobs whose answer was read from the page and will come by the pipe once more.
+        verdict: (job, why) once it was sentenced.
+        buried: nothing of it runs any more, and the core was told.
+        died_at: when its pidfd fired, 0: not yet.
+        status: wait status, -1 until the warden has told it.
+    """
+
+    __slots__ = (
+        "answers_fd", "base_bytes", "buried", "calls_fd", "cpu_ns", "died_at", "err_at", "err_fd", "failure",
+        "fault_fd", "known", "limits", "main", "need", "number", "observed", "out_at", "out_fd", "page", "partial",
+        "peak_bytes", "peeked", "pid", "pidfd", "punched", "ready", "runs", "sent", "slot", "status", "unsent",
+        "verdict", "words",
+    )  # fmt: skip
+
+    def __init__(
+        self, number: int, slot: int, pid: int, base_bytes: int, main: bool, fds: list[int], limits: mmap.mmap
+    ) -> None:
+        self.number, self.slot, self.pid, self.base_bytes, self.main = number, slot * SLOT_BYTES, pid, base_bytes, main
+        self.pidfd, self.answers_fd, self.calls_fd, page, self.fault_fd, self.out_fd, self.err_fd = fds
+        self.page = mmap.mmap(page, wire.PAGE_BYTES)
+        os.close(page)
+        self.words = memoryview(self.page).cast("Q")
+        self.limits = limits
+        os.set_blocking(self.answers_fd, False)
+        os.set_blocking(self.calls_fd, False)
+        self.known: set[int] = set()
+        self.peeked: set[int] = set()
+        self.unsent: deque[memoryview] = deque()
+        self.partial = bytearray()
+        self.need = 0
+        self.sent = self.runs = self.died_at = self.out_at = self.err_at = self.peak_bytes = self.cpu_ns = 0
+        self.punched = [0, 0]
+        self.status = -1
+        self.observed: tuple[int, int] = (0, 0)  # limit instant, ns observed: of the warden's verdict
+        self.verdict: tuple[int, str] | None = None
+        self.failure: wire.ErrorFacts | None = None  # what its initializer raised
+        self.buried = self.ready = False
+
+    # ---- to the worker
+
+    def send(self, rows: list[tuple[Any, ...]], blobs: list[bytes]) -> bool:
+        """Queue one frame and write what the pipe takes; return True if something is left."""
+        body = marshal.dumps(rows)
+        head = CALLS.pack(len(body), sum(map(len, blobs)))
+        if not self.unsent and not blobs:
+            data = head + body
+            try:
+                written = os.write(self.calls_fd, data)
+            except BlockingIOError:
+                written = 0
+            except BrokenPipeError:
+                return False  # its death is on its way
+            if written < len(data):
+                self.unsent.append(memoryview(data)[written:])
+            return bool(self.unsent)
+        self.unsent.append(memoryview(head + body))
+        self.unsent.extend(map(memoryview, blobs))
+        return self.write()
+
+    def write(self) -> bool:
+        """Write what is queued; return True if something is left."""
+        while self.unsent:
+            try:
+                written = os.write(self.calls_fd, self.unsent[0])
+            except BlockingIOError:
+                return True
+            except BrokenPipeError:
+                self.unsent.clear()
+                return False
+            if written == len(self.unsent[0]):
+                self.unsent.popleft()
+            else:
+                self.unsent[0] = self.unsent[0][written:]
+        return False
+
+    def limit(self, first: int, count: int, now: int, timeout: int, due: int) -> None:
+        """Write a run of equal limits; it counts once `publish` is called."""
+        at = self.slot + RUNS_AT + self.runs % RUNS * RUN.size
+        RUN.pack_into(self.limits, at, first, count, now, timeout, due)
+        self.runs += 1
+
+    def revoke(self, job: int, in_flight: set[int]) -> bool:
+        """See to it that a job that was sent does not begin; return True if it runs already."""
+        words, count = self.words, self.words[wire.REVOKED]
+        kept = [j for j in words[wire.REVOKED_AT : wire.REVOKED_AT + count].tolist() if j in in_flight]
+        kept = [*kept[-wire.ANSWERS_MAX + 1 :], job]
+        for i, revoked in enumerate(kept):
+            words[wire.REVOKED_AT + i] = revoked
+        words[wire.REVOKED] = len(kept)
+        return self.marked()[0] == job
+
+    # ---- from the worker
+
+    def marked(self) -> tuple[int, int]:
+        """Return (job, start) of the running attempt, (0, 0) between two."""
+        words = self.words
+        for _ in range(4):
+            job = words[wire.RUNNING]
+            began, number, done = words[wire.STARTED], words[wire.NUMBER], words[wire.COMPLETED]
+            if words[wire.RUNNING] == job:
+                return (job, began) if number == done else (0, 0)
+        return 0, 0
+
+    def cell(self) -> tuple[int, int, int, int]:
+        """Return the warden's verdict: (why, limit instant, ns observed, job); why 0: none."""
+        at = self.slot + VERDICT_AT * 8
+        return _CELL.unpack_from(self.limits, at)
+
+    def read(self, answers: dict[int, Answer]) -> list[Row] | None:
+        """Read what stands in the pipe; note values in `answers`; return the rows, None at the end of file.
+
+        Raises:
+            Violation: a frame is no frame of ours.
+        """
+        try:
+            data = os.read(self.answers_fd, READ_LARGE_BYTES if self.need else READ_BYTES)
+        except BlockingIOError:
+            return []
+        if not data:
+            return None
+        if self.partial:
+            self.partial += data
+            if len(self.partial) < self.need:
+                return []
+            data, self.partial, self.need = self.partial, bytearray(), 0  # type: ignore[assignment]
+        at, rows, size = 0, [], len(data)
+        while size - at >= ANSWERS.size:
+            count, blob = ANSWERS.unpack_from(data, at)
+            if count > wire.ANSWERS_MAX or blob > BLOB_BYTES_MAX:
+                raise Violation(f"a frame that claims {count} answers and {blob} bytes")
+            end = at + ANSWERS.size + count * (FACT.size + VALUE.size) + blob
+            if size < end:
+                self.need = end - at
+                break
+            if count:
+                rows += self.frame(data, at + ANSWERS.size, count, blob, answers)
+            else:
+                self._hello(bytes(data[at + ANSWERS.size : end]))
+            at = end
+        if at < size:
+            self.partial = bytearray(data[at:])
+            self.need = self.need or ANSWERS.size
+        if self.peeked and rows:
+            again = {row[0] for row in rows} & self.peeked
+            for job in again:
+                answers.pop(job, None)
+            self.peeked -= again
+            rows = [row for row in rows if row[0] not in again]
+        return rows
+
+    def _hello(self, blob: bytes) -> None:
+        if blob:
+            self.failure = wire.unpack_error(blob)
+        else:
+            self.ready = True
+
+    def frame(self, data: Any, at: int, count: int, blob: int, answers: dict[int, Answer]) -> list[Row]:
+        """Note the values of one frame; return its facts."""
+        values_at = at + count * FACT.size
+        if count == 1:  # the synchronous caller's case, kept short
+            kind, raw = VALUE.unpack_from(data, values_at)
+            if kind <= wire.INT:
+                row: Row = FACT.unpack_from(data, at)  # type: ignore[assignment]
+                answers[row[0]] = (kind, raw if kind else None, row)
+                return [row]
+        view = memoryview(data)
+        rows: list[Row] = list(FACT.iter_unpack(view[at:values_at]))  # type: ignore[arg-type]
+        blobs_at = values_at + count * VALUE.size
+        blobs = view[blobs_at : blobs_at + blob]
+        for row, (kind, raw) in zip(rows, VALUE.iter_unpack(view[values_at:blobs_at]), strict=True):
+            if kind > wire.BOOL:
+                answers[row[0]] = self._large(row, kind, raw, blobs)
+            elif kind > wire.INT:
+                answers[row[0]] = (wire.NONE, wire.scalar(kind, raw), row)
+            else:
+                answers[row[0]] = (kind, raw if kind else None, row)
+        return rows
+
+    def _large(self, row: Row, kind: int, raw: int, blobs: memoryview) -> Answer:
+        """Return the answer whose value, or costs, stand among the blobs."""
+        blob = self._part(blobs, raw, kind)
+        report: Report | Row = row
+        if kind & wire.WITH_COSTS:
+            if len(blob) < COSTS.size + VALUE.size:
+                raise Violation("an answer shorter than its costs")
+            report = self._report(row, *COSTS.unpack_from(blob))
+            kind, raw = VALUE.unpack_from(blob, COSTS.size)
+            blob = blob[COSTS.size + VALUE.size :]
+            if kind <= wire.BOOL:
+                return wire.NONE, wire.scalar(kind, raw), report
+        if kind > wire.UNLOADABLE:
+            raise Violation(f"a value of kind {kind}")
+        return kind, bytes(blob), report
+
+    def _part(self, blobs: memoryview, raw: int, kind: int) -> memoryview:
+        offset, length = raw >> 40, raw & (1 << 40) - 1
+        if raw < 0 or kind > wire.UNLOADABLE | wire.WITH_COSTS or offset + length > len(blobs):
+            raise Violation(f"a value of kind {kind} at {offset}, {length} bytes long, in {len(blobs)}")
+        return blobs[offset : offset + length]
+
+    def _report(self, row: Row, out: int, out_to: int, err: int, err_to: int, cpu: int, peak: int) -> Report:
+        _, end, started, duration = row
+        report = Report(ENDS[end] if end < len(ENDS) else "protocol", started + duration)
+        report.started, report.duration, report.attempts = started, duration, 1
+        report.cpu_ns, report.peak_bytes = cpu, max(0, peak - self.base_bytes)
+        if out_to > out:
+            report.out = self._output(self.out_fd, 0, out, out_to)
+        if err_to > err:
+            report.err = self._output(self.err_fd, 1, err, err_to)
+        self.out_at, self.err_at = out_to, err_to
+        return report
+
+    def _output(self, fd: int, which: int, start: int, end: int) -> bytes:
+        """Return the last part of what stands between two offsets, and give back what is behind."""
+        data = os.pread(fd, min(end - start, TEE_BYTES), max(start, end - TEE_BYTES))
+        if end - self.punched[which] > PUNCH_BYTES:
+            kernel.punch(fd, self.punched[which], end & ~4095)
+            self.punched[which] = end & ~4095
+        if end - start > TEE_BYTES:
+            return b"[%d bytes left out]\n" % (end - start - TEE_BYTES) + data
+        return data
+
+    def peek(self, answers: dict[int, Answer]) -> list[Row]:
+        """Return the finished answers that still stand in the page; they will come by the pipe once more."""
+        words = self.words
+        generation, count = words[wire.GENERATION], words[wire.COUNT]
+        if not 0 < count <= wire.ANSWERS_MAX:
+            return []
+        copy, blob = self.page[:], words[wire.BLOB]
+        if words[wire.GENERATION] != generation or blob > wire.BLOBS_MAX:
+            return []  # flushed meanwhile: they are in the pipe
+        body = copy[wire.FACTS_AT : wire.FACTS_AT + count * FACT.size]
+        body += copy[wire.VALUES_AT : wire.VALUES_AT + count * VALUE.size]
+        body += copy[wire.BLOBS_AT : wire.BLOBS_AT + blob]
+        found: dict[int, Answer] = {}
+        rows = [row for row in self.frame(body, 0, count, blob, found) if row[0] not in self.peeked]
+        for row in rows:
+            answers[row[0]] = found[row[0]]
+            self.peeked.add(row[0])
+        return rows
+
+    # ---- at its death
+
+    def last_report(self, status: str, now: int) -> Report:
+        """Return what can be said of the attempt that ran when the worker died."""
+        report = Report(status, now)
+        began = self.words[wire.STARTED]
+        report.started = began if 0 < began <= now else now
+        report.duration = now - report.started
+        report.peak_bytes = max(0, self.peak_bytes - self.base_bytes) if self.peak_bytes else None
+        if self.cpu_ns:
+            report.cpu_ns = max(0, self.cpu_ns - self.words[wire.CPU])
+        report.out = self._rest(self.out_fd, 0, self.out_at)
+        report.err = self._rest(self.err_fd, 1, self.err_at)
+        stack = os.pread(self.fault_fd, STACK_BYTES, 0)
+        report.stack = stack.decode("utf-8", "replace") or None
+        return report
+
+    def _rest(self, fd: int, which: int, start: int) -> bytes:
+        size = os.fstat(fd).st_size
+        return self._output(fd, which, start, size) if size > start else b""
+
+    def close_pipes(self) -> None:
+        """Close both pipes; the worker, if it lives, ends by end of file."""
+        for name in ("answers_fd", "calls_fd"):
+            if getattr(self, name) >= 0:
+                os.close(getattr(self, name))
+                setattr(self, name, -1)
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self.close_pipes()
+        for fd in (self.pidfd, self.fault_fd, self.out_fd, self.err_fd):
+            os.close(fd)
+        self.words.release()
+        self.page.close()
+
+    def publish(self) -> None:
+        """Make the runs written so far count: one store."""
+        _WORD.pack_into(self.limits, self.slot + HEAD * 8, self.runs)
+
+
+_CELL = struct.Struct("@4Q")
+_WORD = struct.Struct("@Q")
+assert KEPT_BYTES <= TEE_BYTES

@@ -1,0 +1,26 @@
+"""The only reader of time in the parent.
+
+Instants are integer nanoseconds of the machine's monotonic clock, which all
+processes share; wall time is derived from them when somebody asks.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timedelta, timezone
+
+monotonic_ns = time.monotonic_ns
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def wall(at_ns: int) -> datetime:
+    """Return an instant of the monotonic clock as an aware UTC datetime, by today's difference of the clocks."""
+    wall_ns = time.time_ns() - time.monotonic_ns() + at_ns
+    return _EPOCH + timedelta(microseconds=wall_ns // 1_000)
+
+
+def monotonic(at: datetime) -> int:
+    """Return an aware datetime as an instant of the monotonic clock; 0 if it was before the machine's start."""
+    wall_ns = (at - _EPOCH) // timedelta(microseconds=1) * 1_000
+    return max(0, wall_ns - time.time_ns() + time.monotonic_ns())

@@ -1,0 +1,196 @@
+"""The warden from the parent's side: start it, talk to it, sweep up after it."""
+
+from __future__ import annotations
+
+import array
+import mmap
+import os
+import pickle
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from multiprocessing import spawn
+from typing import Any
+
+from ..warden import proc
+from ..warden.protocol import (
+    ASLEEP,
+    FDS,
+    FORK,
+    KILL,
+    MESSAGE_MAX,
+    SLOT_BYTES,
+    TICK,
+    TICK_MAX_NS,
+    TICK_MIN_NS,
+    WHYS,
+)
+
+TAG = "PTSS_MP_WORKER"  # in the environment of all that stems from a pool: the last line when the warden died
+SWEEPS = 50  # rounds of the sweep by environment; one that forks faster than we read /proc is beyond it
+_ONE = (1).to_bytes(8, "little")
+
+
+def python() -> list[str]:
+    """Return the interpreter and flags that multiprocessing would use for a child."""
+    executable = spawn.get_executable()
+    return [os.fsdecode(executable), *subprocess._args_from_interpreter_flags()]  # type: ignore[attr-defined]
+
+
+class Warden:
+    """One warden process and what is shared with it.  Made and used on the loop thread.
+
+    Args:
+        config: `options`, `preload`, `main`, `path`, `python`.
+        tag: value of TAG.
+        slots: how many workers can exist at once, dying ones included.
+    """
+
+    def __init__(self, config: dict[str, Any], tag: str, slots: int) -> None:
+        self.tag = tag
+        self.free = list(range(slots, 0, -1))  # slot 0 is the page's head
+        self.slots: dict[int, int] = {}
+        self.ready = False
+        size = (slots + 1) * SLOT_BYTES
+        limits = os.memfd_create("ptss_mp-limits", os.MFD_CLOEXEC)
+        os.ftruncate(limits, size)
+        self.limits = mmap.mmap(limits, size)
+        self.words = memoryview(self.limits).cast("Q")
+        self.nudge_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for end in (self.sock, theirs):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE_MAX)
+        self.sock.send(pickle.dumps(config))
+        self.sock.setblocking(False)
+        me = os.pidfd_open(os.getpid())
+        fds = (theirs.fileno(), me, self.nudge_fd, limits)
+        code = f"import sys; sys.path[:] = {config['path']!r}; from ptss_mp.warden.main import main; main{fds}"
+        try:
+            self.process = subprocess.Popen(
+                [*config["python"], "-c", code],
+                pass_fds=fds,
+                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                env=os.environ | {TAG: tag},
+            )
+        finally:
+            theirs.close()
+            os.close(me)
+            os.close(limits)
+        self.pidfd = os.pidfd_open(self.process.pid)
+
+    # ---- to the warden
+
+    def fork(self, worker: int) -> None:
+        """Ask for a worker."""
+        slot = self.free.pop()
+        self.slots[worker] = slot
+        self.limits[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES] = bytes(SLOT_BYTES)
+        self._send(FORK.pack(b"F", worker, slot))
+
+    def killed(self, worker: int, job: int, why: str) -> None:
+        """Tell that SIGKILL was sent from here, so that the warden walks the tree."""
+        self._send(KILL.pack(b"K", worker, job, WHYS.index(why)))
+
+    def prepare_main(self, data: bytes) -> None:
+        """Let later workers find `__main__` imported."""
+        self._send(b"M" + data)
+
+    def quit(self) -> None:
+        """Let it kill everything and end."""
+        self._send(b"Q")
+
+    def _send(self, data: bytes) -> None:
+        try:
+            self.sock.send(data)
+        except OSError:
+            pass  # it is dying: its pidfd tells.  The buffer holds thousands of such messages
+
+    def watch_for(self, timeout_ns: int) -> None:
+        """Let the warden's tick be short enough for this timeout."""
+        tick = min(max(timeout_ns // 4, TICK_MIN_NS), TICK_MAX_NS)
+        if not self.words[TICK] or tick < self.words[TICK]:
+            self.words[TICK] = tick
+            self.nudge()
+
+    def nudge(self) -> None:
+        """Wake it."""
+        os.write(self.nudge_fd, _ONE)
+
+    def nudge_if_asleep(self) -> None:
+        """Wake it for a dispatch, which it would not see asleep."""
+        if self.words[ASLEEP]:
+            self.words[ASLEEP] = 0
+            self.nudge()
+
+    # ---- from the warden
+
+    def messages(self) -> Iterator[tuple[bytes, list[int]]]:
+        """Yield what stands in the socket, with the descriptors that came along."""
+        while True:
+            try:
+                data, ancillary, _, _ = self.sock.recvmsg(
+                    MESSAGE_MAX, socket.CMSG_LEN(FDS * 4), socket.MSG_CMSG_CLOEXEC
+                )
+            except OSError:
+                return
+            if not data:
+                return
+            fds = array.array("i")
+            for _, _, raw in ancillary:
+                fds.frombytes(raw[: len(raw) - len(raw) % fds.itemsize])
+            yield data, list(fds)
+
+    def release(self, worker: int) -> None:
+        """A worker is reaped: its slot may serve another."""
+        slot = self.slots.pop(worker, None)
+        if slot is not None:
+            self.free.append(slot)
+
+    # ---- its end
+
+    def exit_text(self) -> str:
+        """Return how it ended, in words; waits for it."""
+        code = self.process.wait()
+        return f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
+
+    def kill(self) -> None:
+        """SIGKILL; what it leaves is swept."""
+        try:
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+    def close(self) -> None:
+        """Let go of everything; the process has ended."""
+        self.process.wait()
+        self.sock.close()
+        os.close(self.pidfd)
+        os.close(self.nudge_fd)
+        self.words.release()
+        self.limits.close()
+
+
+def sweep(tag: str) -> int:
+    """SIGKILL everything whose environment carries the pool's tag; return how many."""
+    entry, total = f"{TAG}={tag}".encode(), 0
+    for _ in range(SWEEPS):
+        found = 0
+        for pid in proc.tagged(entry):
+            try:
+                fd = os.pidfd_open(pid)
+            except OSError:
+                continue
+            try:
+                if proc.is_tagged(pid, entry):  # still the same process, now that it is held
+                    signal.pidfd_send_signal(fd, signal.SIGKILL)
+                    found += 1
+            except OSError:
+                pass
+            finally:
+                os.close(fd)
+        total += found
+        if not found:
+            return total
+    return total

@@ -1,0 +1,76 @@
+"""A function under one set of options: everything that its jobs share in the parent."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+from ..core.job import Spec
+from ..declare import Rules, Task
+
+if TYPE_CHECKING:
+    from .supervisor import Supervisor
+
+
+class Function:
+    """An entry of the function table: sent once to each worker that needs it.
+
+    Attributes:
+        number: index, from 0; `wire.BY_VALUE` if the function travels with each call.
+        pickled: its reference.
+    """
+
+    __slots__ = ("fn", "number", "pickled")
+
+    def __init__(self, fn: Any, number: int, pickled: bytes) -> None:
+        self.fn, self.number, self.pickled = fn, number, pickled
+
+
+class Use:
+    """What all jobs of one function, submitted through views of equal options, share.
+
+    Attributes:
+        spec: the core's part.
+        function: how it gets to a worker.
+        deadline_ns: relative deadline, 0: none.
+        special: its jobs need the slow way (absolute instants, prerequisites, a name to be known by).
+        view: the view it was submitted through, for that view's `shutdown`.
+    """
+
+    __slots__ = ("deadline_ns", "fn", "function", "key", "name", "pool", "rules", "spec", "special", "view")
+
+    def __init__(self, pool: Supervisor, view: Any, fn: Any, function: Function, rules: Rules, name: str) -> None:
+        self.pool, self.view, self.fn, self.function, self.rules, self.name = pool, view, fn, function, rules, name
+        self.key = f"{getattr(fn, '__module__', None) or '?'}.{getattr(fn, '__qualname__', type(fn).__name__)}"
+        self.spec = Spec(
+            fn=function.number if function.number >= 0 else pool.estimate_of(self.key),
+            priority=rules.priority,
+            timeout_ns=rules.timeout_ns,
+            kill_at_deadline=rules.kill_at_deadline,
+            run_if=rules.run_if,
+            retries=rules.retries,
+            fresh=rules.fresh,
+        )
+        self.deadline_ns = rules.deadline_ns
+        self.special = False
+
+
+def by_reference(fn: Callable[..., Any]) -> bool:
+    """Return True if a callable is pickled as a name, so that its table entry serves all its calls.
+
+    Closures, partials and bound methods are not: they are pickled per call, and
+    the table holds no more than the program has functions.
+    """
+    kind = type(fn)
+    if kind is FunctionType:
+        return "<" not in fn.__qualname__
+    if kind is BuiltinFunctionType:
+        return isinstance(getattr(fn, "__self__", None), ModuleType)
+    return kind is type or kind is Task or getattr(kind, "by_reference", False) is True
+
+
+def pickled_reference(fn: Any) -> bytes:
+    """Return the bytes that stand for a function in a worker."""
+    return pickle.dumps(fn, 5)

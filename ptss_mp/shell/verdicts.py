@@ -1,0 +1,128 @@
+"""The facts of an end in words: what was observed, what was allowed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .. import wire
+from ..core.job import NEVER
+from .channel import Answer, Channel
+from .report import Report
+
+if TYPE_CHECKING:
+    from ..future import Extra, Future
+
+
+def extra_of(future: Future[Any]) -> Extra:
+    """Return the Future's record of rare facts, made if need be."""
+    from ..future import Extra
+
+    if future._extra is None:
+        future._extra = Extra()
+    return future._extra
+
+
+def explain(channel: Channel, future: Future[Any] | None, why: str, now: int) -> Report:
+    """Return the report of the attempt for which a worker died."""
+    report = channel.last_report(why, now)
+    report.attempts = 1
+    how = report.exited(channel.status) if channel.status >= 0 else ""
+    ran = report.duration / 1e9
+    if why == "timeout" and future:
+        report.limit = future._use.spec.timeout_ns / 1e9
+        report.observed = (channel.observed[1] or report.duration) / 1e9
+        report.error = f"ran {report.observed:.3f} s, allowed are {report.limit:g} s (timeout); it was killed"
+    elif why == "deadline" and future:
+        _late(report, future, now)
+        report.error = f"was still running {report.observed:.3f} s after its release, at its deadline; it was killed"
+    elif why == "crashed":
+        report.error = f"its worker (pid {channel.pid}) {how or 'died'} after {ran:.3f} s of the job"
+    elif why == "protocol":
+        report.error = f"its worker (pid {channel.pid}) sent bytes that are no answer; it was killed"
+    elif why == "interrupted":
+        report.error = f"was running when the grace ended, after {ran:.3f} s; it was killed"
+    else:
+        report.error = "was cancelled while it ran; it was killed"
+    return report
+
+
+def _late(report: Report, future: Future[Any], now: int) -> None:
+    if future._due < NEVER:
+        report.limit = (future._due - future._release) / 1e9
+        report.observed = (now - future._release) / 1e9
+
+
+def explain_end(
+    future: Future[Any], status: str, answer: Answer | None, report: Report | None, blame: int, now: int
+) -> Report:
+    """Return the report of a job that did not succeed; keeps the answer's value in the Future."""
+    tries = future._extra.tries if future._extra else 0
+    if answer is not None:
+        report = _answered(future, answer)
+    elif report is None:
+        report = Report(status, now)
+        if blame:
+            _blamed(report, future, blame)
+    report.status = status
+    report.attempts += tries
+    if status == "deadline" and not report.started:
+        _late(report, future, now)
+        report.error = "its deadline passed before it could start"
+    elif status == "skipped" and not report.error:
+        report.error = f"run_if={future._use.rules.run_if!r} did not come true"
+    elif status == "cancelled" and not report.error:
+        report.error = "was cancelled before it started"
+    return report
+
+
+def _answered(future: Future[Any], answer: Answer) -> Report:
+    kind, payload, facts = answer
+    if type(facts) is Report:
+        report = facts
+    else:
+        report = Report("", facts[2] + facts[3])  # type: ignore[index]
+        report.started, report.duration, report.attempts = facts[2], facts[3], 1  # type: ignore[index]
+    if kind < wire.RAISED:  # it had expired, or was revoked, when the worker came to it
+        report.started = report.duration = report.attempts = 0
+        return report
+    future._kind, future._result = kind, payload
+    error = wire.unpack_error(payload)
+    text = " ".join(error.text.split())[:500]
+    report.error = f"{error.type_name}: {text}" if text else error.type_name
+    if kind == wire.UNLOADABLE:
+        report.error = _unloadable(report.error, error)
+    elif kind == wire.DESCRIBED:
+        report.error = f"its result cannot be pickled and rebuilt: {report.error}"
+    report.stack, report.exit_code = error.traceback or None, error.exit_code
+    return report
+
+
+def _unloadable(text: str, error: wire.ErrorFacts) -> str:
+    text = f"its function or arguments cannot be decoded in the worker: {text}"
+    if error.type_name == "AttributeError" and "__main__" in error.text:
+        text += "; a function defined only under `if __name__ == '__main__':` does not exist there"
+    return text
+
+
+def _blamed(report: Report, future: Future[Any], blame: int) -> None:
+    """A prerequisite decided: name it, and the root behind it."""
+    found = next((f for f in future._extra.after if f._id == blame), None) if future._extra else None
+    if found is None:
+        return
+    upstream = found._report if isinstance(found._report, Report) else None
+    root = (upstream.root if upstream else None) or found._use.name
+    report.root = root
+    if found.status() == "skipped":
+        report.error = f"its prerequisite {found._use.name!r} was skipped"
+        return
+    cause = upstream.cause if upstream and upstream.root else None
+    report.cause = cause or found._error_or_cancelled()
+    through = "" if root == found._use.name else f" (through {found._use.name!r})"
+    why = upstream.error if upstream and not upstream.root else None
+    report.error = f"{root!r} did not succeed{through}: {why or _one_line(report.cause)}"
+
+
+def _one_line(error: BaseException | None) -> str:
+    from ..outcome import brief
+
+    return brief(error) if error else "unknown"

@@ -1,0 +1,103 @@
+"""The first lines of a worker: from a fork of the warden (or a new interpreter) to the loop.
+
+A fork without exec keeps every descriptor, so close-on-exec protects nothing:
+what the worker needs is moved to fixed places and all else is closed.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import mmap
+import os
+import pickle
+import signal
+import sys
+from typing import Any
+
+from .. import wire
+from ..codec import describe
+from ..wire import ANSWERS, PAGE_BYTES, READY
+from ..worker import ANSWERS_FD, BOOT_FD, CALLS_FD, ERR_FD, FAULT_FD, OUT_FD, PAGE_FD, Loop
+from .kernel import DUMP_SIGNAL, PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, prctl
+
+
+def forked(fds: tuple[int, ...], warden: int, options: dict[str, Any]) -> None:
+    """Become a worker in a fork of the warden; never returns.
+
+    Args:
+        fds: calls, answers, fault, page, out, err; all above BOOT_FD.
+        warden: its pid, to notice that it died before PR_SET_PDEATHSIG was in force.
+        options: `capture`, `dump`, `main`, `initializer` (pickled or None), `say_ready`.
+    """
+    place(fds, inheritable=False)
+    os.closerange(BOOT_FD, 1 << 30)
+    begin(warden, options)
+
+
+def spawned() -> None:
+    """Become a worker in a new interpreter, which found its options behind BOOT_FD; never returns."""
+    boot: dict[str, Any] = pickle.loads(os.pread(BOOT_FD, 1 << 24, 0))
+    os.closerange(BOOT_FD, 1 << 30)
+    for fd in (CALLS_FD, ANSWERS_FD, FAULT_FD, PAGE_FD, OUT_FD, ERR_FD):
+        os.set_inheritable(fd, False)
+    for name in boot["preload"]:
+        __import__(name)
+    begin(boot["warden"], boot["options"])
+
+
+def place(fds: tuple[int, ...], inheritable: bool) -> None:
+    """Move a worker's descriptors to their fixed places."""
+    for number, fd in enumerate(fds, CALLS_FD):
+        os.dup2(fd, number, inheritable=inheritable)
+
+
+def begin(warden: int, options: dict[str, Any]) -> None:
+    """Settle the process's own affairs, then take calls."""
+    if options["capture"]:
+        os.dup2(OUT_FD, 1)
+        os.dup2(ERR_FD, 2)
+    signal.set_wakeup_fd(-1)
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # safe: the warden has one thread (prctl(2))
+    if os.getppid() != warden:
+        os._exit(1)
+    prctl(PR_SET_CHILD_SUBREAPER, 1)  # a job's daemons stay children of its worker
+    os.setsid()
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, _nothing)  # never SIG_IGN: what a job execs would inherit it
+    faulthandler.enable(file=FAULT_FD, all_threads=True)
+    if options["dump"]:  # chain: the dump is the last act, the signal's default action ends the process
+        faulthandler.register(DUMP_SIGNAL, file=FAULT_FD, all_threads=True, chain=True)
+    sys.stdin = open(0, closefd=False)
+    sys.stdout = open(1, "w", buffering=1, closefd=False, errors="backslashreplace")
+    sys.stderr = open(2, "w", buffering=1, closefd=False, errors="backslashreplace")
+    if "numpy.random" in sys.modules:  # `random` reseeds itself after a fork, numpy does not
+        sys.modules["numpy.random"].seed()
+    page = mmap.mmap(PAGE_FD, PAGE_BYTES)
+    os.close(PAGE_FD)
+    gc.enable()
+    wire.outer_workers = options["workers"]
+    if options["initializer"] and not _initialize(options["initializer"]):
+        os._exit(1)
+    words = memoryview(page).cast("Q")
+    words[READY] = 1
+    if options["say_ready"]:
+        os.write(ANSWERS_FD, ANSWERS.pack(0, 0))
+    Loop(page, words, options).run()
+
+
+def _nothing(*_: Any) -> None:
+    """SIGINT while a job has no handler of its own: Ctrl-C is the parent's to judge."""
+
+
+def _initialize(pickled: bytes) -> bool:
+    """Run the pool's initializer; tell what it raised."""
+    try:
+        function, args = pickle.loads(pickled)
+        function(*args)
+    except BaseException as error:
+        blob = describe(error, keep=False)
+        os.write(ANSWERS_FD, ANSWERS.pack(0, len(blob)) + blob)  # under 64 KiB + texts' bounds; the parent reads
+        return False
+    return True

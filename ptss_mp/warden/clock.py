@@ -1,0 +1,149 @@
+"""The kill clock: what a worker may do and for how long, from its marker and its limits.
+
+A look at a worker gives the next instant at which it must be looked at, or the
+reason to condemn it.  Trust nothing that a worker wrote: a start stamp counts
+only within [dispatch, a clock read after it], else the later of the dispatch
+and the first sight of that number.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+
+from .. import wire
+from . import kernel
+from .protocol import (
+    ASLEEP,
+    DEADLINE,
+    HEAD,
+    RUN,
+    RUNS,
+    RUNS_AT,
+    SLOT_BYTES,
+    TICK,
+    TIMEOUT,
+    VERDICT_AT,
+)
+
+NOT_BEGUN_NS = 50_000_000  # a worker that has not begun a job so long after its deadline never will
+
+
+class Watched:
+    """A worker, as the warden sees it.
+
+    Attributes:
+        slot: where its limits begin, in bytes.
+        tail: the run that holds the attempt looked at last.
+        number: the worker's.
+        attempt, seen_at: number of the attempt looked at, and when it was first seen.
+        job, began: the attempt that is marked, and the start that counts for it.
+        doomed: it was sent its last signal.
+        backstop_at: when SIGKILL follows a dump; 0: it need not.
+    """
+
+    __slots__ = (
+        "attempt", "backstop_at", "began", "doomed", "job", "number", "out", "page", "pid", "pidfd", "seen_at",
+        "slot", "tail", "trim_at", "words",
+    )  # fmt: skip
+
+    def __init__(self, number: int, slot: int, pid: int, pidfd: int, page: int, out: int, err: int) -> None:
+        self.number, self.slot, self.pid, self.pidfd = number, slot * SLOT_BYTES, pid, pidfd
+        self.page = mmap.mmap(page, wire.PAGE_BYTES, prot=mmap.PROT_READ)
+        self.page.madvise(mmap.MADV_DONTFORK)  # in a child it is a hole: never touch or close it there
+        self.words = memoryview(self.page).cast("Q")
+        self.out = {os.dup(out): 0, os.dup(err): 0}  # descriptor -> bytes given back so far
+        self.tail = self.seen_at = self.job = self.began = self.backstop_at = self.trim_at = 0
+        self.attempt = -1
+        self.doomed = False
+
+    def cpu_ns(self) -> int:
+        """Return the CPU time of the process so far (its CPU clock: clock_getcpuclockid(3)); 0 if it is gone."""
+        try:
+            return time.clock_gettime_ns((~self.pid << 3) | 2)
+        except OSError:
+            return 0
+
+    def marked(self) -> tuple[int, int, int]:
+        """Return (job, start, number completed); job 0 between two attempts."""
+        words = self.words
+        for _ in range(4):
+            job = words[wire.RUNNING]
+            began, number, done = words[wire.STARTED], words[wire.NUMBER], words[wire.COMPLETED]
+            if words[wire.RUNNING] == job:
+                return (job if number == done else 0), began, done
+        return 0, 0, words[wire.COMPLETED]
+
+    def trim(self, keep: int) -> None:
+        """Give back what was printed more than `keep` bytes ago; offsets stay."""
+        for fd, given_back in self.out.items():
+            size = os.fstat(fd).st_size
+            if size - given_back > 2 * keep:
+                self.out[fd] = (size - keep) & ~4095
+                kernel.punch(fd, given_back, self.out[fd])
+
+    def close(self) -> None:
+        """Let go of what stands for a reaped process."""
+        for fd in (self.pidfd, *self.out):
+            os.close(fd)
+        self.words.release()
+        self.page.close()
+
+
+class Limits:
+    """The limits page; the parent writes runs, this side reads them and writes verdicts."""
+
+    def __init__(self, fd: int) -> None:
+        self.page = mmap.mmap(fd, 0)
+        self.page.madvise(mmap.MADV_DONTFORK)
+        self.words = memoryview(self.page).cast("Q")
+
+    @property
+    def tick_ns(self) -> int:
+        """The shortest tick in use, as the parent wrote it; 0: none."""
+        return self.words[TICK]
+
+    def asleep(self, yes: bool) -> None:
+        """Tell the parent whether a dispatch must nudge."""
+        self.words[ASLEEP] = int(yes)
+
+    def write_verdict(self, worker: Watched, why: int, at: int, observed: int, job: int) -> None:
+        """Fix why a worker dies, before it does; the reason last, for it makes the cell valid."""
+        words, cell = self.words, worker.slot // 8 + VERDICT_AT
+        words[cell + 1], words[cell + 2], words[cell + 3] = at, observed, job
+        words[cell] = why
+
+    def look(self, worker: Watched, now: int) -> tuple[int, int]:
+        """Return (instant of the next look, 0), (instant that was passed, why), or (0, 0): nothing runs."""
+        job, began, done = worker.marked()
+        run = self._run_of(worker, done)
+        if run is None:
+            return 0, 0
+        sent, timeout, deadline = run
+        if done != worker.attempt:
+            worker.attempt, worker.seen_at, worker.job = done, now, 0
+        if not job or job != worker.job:  # the first start seen of an attempt stands
+            honest = job and sent <= began <= time.monotonic_ns()
+            worker.began = began if honest else max(sent, worker.seen_at)
+            worker.job = job
+        if worker.words[wire.SENDING]:
+            return now + 3_600_000_000_000, 0  # the transfer of a result is not the job's time
+        due, why = worker.began + timeout if timeout else 1 << 62, TIMEOUT
+        if deadline and deadline + (0 if job else NOT_BEGUN_NS) < due:
+            due, why = deadline + (0 if job else NOT_BEGUN_NS), DEADLINE
+        return due, why if now >= due else 0
+
+    def _run_of(self, worker: Watched, number: int) -> tuple[int, int, int] | None:
+        """Return (sent at, timeout, deadline) of the run that holds an attempt, None if it was not sent."""
+        words, head_at = self.words, worker.slot // 8 + HEAD
+        while worker.tail < words[head_at]:
+            worker.tail = max(worker.tail, words[head_at] - RUNS // 2)  # older ones have no job out
+            at = worker.slot + RUNS_AT + worker.tail % RUNS * RUN.size
+            first, count, sent, timeout, deadline = RUN.unpack_from(self.page, at)
+            if words[head_at] - worker.tail >= RUNS - 1:
+                continue  # it was overwritten while it was read
+            if number < first + count:
+                return sent, timeout, deadline
+            worker.tail += 1
+        return None

@@ -1,0 +1,45 @@
+"""What parent and warden say to each other, and the limits page that both map.
+
+Messages are SEQPACKET datagrams over one inherited socketpair: nothing
+listens, nothing is named.  Each begins with one letter.
+
+The limits memfd has a slot per worker, mapped in no worker.  The parent writes
+one run per stretch of equal options in a dispatch, then the head count as one
+store; the warden reads them at every tick, and writes the verdict cell before
+it sends a signal.
+"""
+
+from __future__ import annotations
+
+import struct
+
+# to the warden
+FORK = struct.Struct("<cQI")  # b"F": worker, slot
+KILL = struct.Struct("<cQQB")  # b"K": worker, job, why; the parent has sent SIGKILL, the warden walks the tree
+# b"M" + pickle: prepare __main__ · b"Q": end everything
+
+# to the parent
+FORKED = struct.Struct("<cQIQB")  # b"P": worker, pid, resident bytes at the fork, __main__ prepared; + 7 descriptors
+READY = struct.Struct("<cI")  # b"R": threads of the warden
+VERDICT = struct.Struct("<cQQBQQQQB")  # b"V": worker, job, why, at, observed ns, peak bytes, CPU ns, dumping
+EXITED = struct.Struct("<cQIiQQ")  # b"X": worker, pid, wait status, peak bytes, CPU ns
+# b"B" + text: it cannot go on, and why
+
+FDS = 7  # of FORKED: pidfd, answers, calls, page, fault, out, err
+MESSAGE_MAX = 1 << 20  # the configuration with a long sys.path is the largest
+
+WHYS = ("", "crashed", "timeout", "deadline", "cancelled", "protocol", "interrupted")
+TIMEOUT, DEADLINE = WHYS.index("timeout"), WHYS.index("deadline")
+
+SLOT_BYTES = 8192
+TICK, ASLEEP = 0, 8  # of slot 0, as indices of eight-byte words: shortest tick ns; 1 while the warden sleeps
+HEAD = 0  # of a slot: runs written so far
+RUN = struct.Struct("@5Q")  # first number, count, sent at, timeout ns (0: none), due instant (0: none)
+RUNS_AT = 64
+RUNS = 128  # a worker has at most 64 jobs out, so 64 runs live: a reader is a whole ring behind before it is torn
+VERDICT_AT = (RUNS_AT + RUNS * RUN.size) // 8  # as index of words: why, at, observed, job
+assert VERDICT_AT * 8 + 32 <= SLOT_BYTES
+
+TICK_MAX_NS = 500_000_000
+TICK_MIN_NS = 2_000_000
+DUMP_NS = 20_000_000  # what a stack may cost; then SIGKILL

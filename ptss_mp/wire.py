@@ -1,0 +1,154 @@
+"""Frames between parent and worker, codecs of values, and the layout of the marker page.
+
+To the worker: `CALLS` (bytes of rows, bytes of blobs), the rows by marshal,
+the blobs raw.  A row is `(job, fn, call, prerequisites, due)`; job 0 tells the
+worker something instead (`DEFINE`, `PREPARE_MAIN`).  Back: `ANSWERS` (count,
+bytes of blobs), then the facts, the values and the blobs, exactly as they
+stand in the page.  The facts go to the core, the values to the Futures: the
+core sees no payload by construction.
+
+marshal is for the direction to the worker only: it is not safe against bytes
+that a worker wrote.  Imported in every worker, so it imports almost nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+from typing import Any, NamedTuple
+
+CALLS = struct.Struct("<QQ")  # bytes of rows, bytes of blobs
+ANSWERS = struct.Struct("<QQ")  # answers (0: ready, or why not), bytes of blobs
+FACT = struct.Struct("<4Q")  # job, end, started, duration: core.events.AnswerRow
+VALUE = struct.Struct("<Qq")  # kind, and the value itself or offset << 40 | length of its blob
+COSTS = struct.Struct("<6Q")  # stdout from, to, stderr from, to, CPU ns, peak resident bytes
+
+DEFINE, PREPARE_MAIN = 0, 1  # what a row with job 0 says
+BY_VALUE = -1  # fn of a call that carries its function
+
+INLINE_BYTES = 64 << 10  # a longer argument goes raw behind the rows, not through marshal
+ROWS_BYTES_MAX = 64 << 20  # 64 rows of INLINE_BYTES and their prerequisites, with room
+BLOB_BYTES_MAX = 1 << 36  # 64 GiB: no result of a machine this is for is larger; a longer claim is no frame of ours
+
+# The marker page.  Eight-byte fields, each written by one store through memoryview.cast("Q"):
+# struct.pack_into zeroes its target first (15 % of reads of a never-zero record saw a zero).
+STARTED, NUMBER, COMPLETED, RUNNING, CPU, READY, REVOKED, SENDING = range(8)
+COUNT, BLOB, GENERATION = 8, 9, 10
+ANSWERS_MAX = 64  # as core.scheduler.DEPTH
+REVOKED_AT = 16  # index of the first of ANSWERS_MAX job ids
+FACTS_AT = (REVOKED_AT + ANSWERS_MAX) * 8
+VALUES_AT = FACTS_AT + ANSWERS_MAX * FACT.size
+BLOBS_AT = VALUES_AT + ANSWERS_MAX * VALUE.size
+BLOBS_MAX = 24 << 10  # a longer answer goes straight to the pipe
+PAGE_BYTES = 32 << 10
+assert BLOBS_AT + BLOBS_MAX <= PAGE_BYTES
+
+# How an attempt ended: core.events.AnswerRow.end
+OK, FAILED, RESULT_NOT_PICKLABLE, CALL_NOT_LOADABLE, WAS_REVOKED, HAD_EXPIRED = range(6)
+
+# Kinds of values.  Up to BOOL the value stands in the frame; the others are bytes until somebody asks.
+NONE, INT, FLOAT, BOOL, STR, BYTES, PICKLE, RAISED, DESCRIBED, UNLOADABLE = range(10)
+WITH_COSTS = 16  # flag: the blob begins with COSTS and the VALUE of what follows
+INT_MAX = 1 << 62
+STACK_GLOBAL = b"\x93"  # opcode: the pickle names a class or function, so loading it runs more than builtins
+
+Value = tuple[int, Any]
+NOTHING: Value = (NONE, None)
+
+_FLOAT, _RAW = struct.Struct("<d"), struct.Struct("<q")
+_ERROR = struct.Struct("<4Iq")
+NO_EXIT_CODE = -(1 << 40)
+TEXT_MAX = 64 << 10  # of an exception's text; a longer one is cut in the middle of nothing useful
+TRACEBACK_MAX = 256 << 10
+
+loads = pickle.loads
+
+importing_main = False  # warden and worker: the program's main module is being imported (warden.main)
+outer_workers = 1  # in a worker: how many share the machine with it
+
+
+class ErrorFacts(NamedTuple):
+    """An exception as bytes and text."""
+
+    pickled: bytes  # empty if it cannot be rebuilt, or must not be raised as itself
+    type_name: str
+    text: str
+    traceback: str
+    exit_code: int | None
+
+
+def pack_error(pickled: bytes, type_name: str, text: str, traceback: str, exit_code: int | None) -> bytes:
+    """Return an exception's facts as one blob; the texts are cut to their bounds."""
+    parts = (
+        pickled,
+        type_name.encode("utf-8", "backslashreplace")[:1000],
+        text.encode("utf-8", "backslashreplace")[:TEXT_MAX],
+        traceback.encode("utf-8", "backslashreplace")[-TRACEBACK_MAX:],
+    )
+    code = NO_EXIT_CODE if exit_code is None else exit_code
+    return _ERROR.pack(*map(len, parts), code) + b"".join(parts)
+
+
+def unpack_error(blob: bytes) -> ErrorFacts:
+    """Return what `pack_error` was given; bytes of another shape give an empty description, never an error."""
+    if len(blob) < _ERROR.size:
+        return ErrorFacts(b"", "Exception", "", "", None)
+    *lengths, code = _ERROR.unpack_from(blob)
+    at, parts = _ERROR.size, []
+    for length in lengths:
+        parts.append(bytes(blob[at : at + length]))
+        at += length
+    type_name, text, traceback = (part.decode("utf-8", "replace") for part in parts[1:])
+    return ErrorFacts(parts[0], type_name, text, traceback, None if code == NO_EXIT_CODE else code)
+
+
+def float_bits(value: float) -> int:
+    """Return a float as the eight bytes of a VALUE."""
+    return int(_RAW.unpack(_FLOAT.pack(value))[0])
+
+
+def scalar(kind: int, raw: int) -> Any:
+    """Return the value that stands in a VALUE itself (kinds up to BOOL)."""
+    if kind == INT:
+        return raw
+    if kind == FLOAT:
+        return _FLOAT.unpack(_RAW.pack(raw))[0]
+    return bool(raw) if kind == BOOL else None
+
+
+def decode(kind: int, payload: Any) -> Any:
+    """Return the object that a kind and its payload stand for.  Runs the job's code for PICKLE."""
+    if kind <= BOOL:
+        return payload
+    if kind == STR:
+        return str(payload, "utf-8", "surrogatepass")
+    if kind == BYTES:
+        return bytes(payload)
+    return loads(payload)
+
+
+# ---- Futures as arguments.  A Future pickles as `prerequisite(i)` while it is submitted (future.py).
+
+_prerequisites: list[Value] = []
+
+
+def prerequisites(values: list[Value]) -> None:
+    """Set the values that `prerequisite` hands out, for the call decoded next (worker)."""
+    global _prerequisites  # noqa: PLW0603 - a worker has one call at a time
+    _prerequisites = values
+
+
+def prerequisite(index: int) -> Any:
+    """Return the value of the call's prerequisite number `index` (worker, while decoding arguments)."""
+    return decode(*_prerequisites[index])
+
+
+def seal_page(name: str) -> int:
+    """Return a memfd of PAGE_BYTES that nobody can shrink (a shrunk one kills whoever maps it: SIGBUS)."""
+    import fcntl
+
+    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, PAGE_BYTES)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    return fd

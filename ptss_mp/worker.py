@@ -1,0 +1,316 @@
+"""A worker: take a call, mark it, make it, answer, hold nothing.
+
+It may be killed at any instruction, and is, at a limit; so nothing here needs
+cleaning up and no lock is ever held.  What it is doing stands in the marker
+page (wire.py), the finished answers too, until they leave by one writev: a
+crash or a hang behind them loses and delays none.
+
+Function and arguments are decoded inside the marked attempt, and the result is
+encoded there: all three run the user's code as surely as the call itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import marshal
+import mmap
+import os
+import pickle
+import resource
+import sys
+import time
+from typing import Any
+
+from . import wire
+from .codec import describe, encode
+from .hygiene import Hygiene
+from .wire import (
+    ANSWERS,
+    ANSWERS_MAX,
+    BLOB,
+    BLOBS_AT,
+    BLOBS_MAX,
+    CALLS,
+    COMPLETED,
+    COSTS,
+    COUNT,
+    CPU,
+    FACT,
+    FACTS_AT,
+    GENERATION,
+    NONE,
+    NUMBER,
+    OK,
+    REVOKED,
+    REVOKED_AT,
+    RUNNING,
+    SENDING,
+    STARTED,
+    VALUE,
+    VALUES_AT,
+    WITH_COSTS,
+)
+
+# Where a worker's own descriptors stand; 0 is /dev/null, 1 and 2 are the job's streams.
+CALLS_FD, ANSWERS_FD, FAULT_FD, PAGE_FD, OUT_FD, ERR_FD, BOOT_FD = range(3, 10)
+FLUSH_NS = 200_000  # answers wait at most so long for company
+PROVEN_RUNS = 100  # clean, silent and short runs after which a function is looked at once per flush
+LONG_NS = 100_000  # a longer run is always looked at: 10 µs of checks are a tenth of it at most
+TIDY_NS = 1_000_000  # proven functions: hygiene before the next batch, at most so often
+FELL_THROUGH = 77  # status of a forked child that came back into the loop; nobody reads it
+
+
+def _write_all(data: bytes | memoryview) -> None:
+    """Write all of it; the parent always reads."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(ANSWERS_FD, view) :]
+
+
+class Loop:
+    """Takes calls and makes them, one at a time, until the parent closes the pipe."""
+
+    def __init__(self, page: mmap.mmap, words: memoryview, options: dict[str, Any]) -> None:
+        self.page, self.words, self.bytes = page, words, memoryview(page)
+        self.pid = os.getpid()
+        self.hygiene = Hygiene()
+        self.capture = options["capture"]
+        self.functions: dict[int, Any] = {}
+        self.pickled: dict[int, bytes] = {}  # decoded in the first attempt that needs them
+        self.unproven: dict[int, int] = {}  # function -> clean runs still to be seen
+        self.ran: set[int] = set()  # proven functions that ran since the last look
+        self.main_ready = options.get("main", False)
+        self.count = self.blob_bytes = self.generation = self.completed = 0
+        self.flushed_at = self.tidied_at = 0
+        self.out_at = self.err_at = 0
+        self.cpu_at = words[CPU] = time.process_time_ns()
+        self.streams = (sys.stdout, sys.stderr)
+
+    def run(self) -> None:
+        """Read frames and make their calls; ends the process, never returns."""
+        buffer = b""
+        while True:
+            if self.count:
+                self.flush()
+            self.words[RUNNING] = 0
+            data = os.read(CALLS_FD, 1 << 18)
+            if not data:
+                leave()
+            if self.ran:
+                self.look_at_proven()
+            buffer = buffer + data if buffer else data
+            while len(buffer) >= CALLS.size:
+                rows_bytes, blob_bytes = CALLS.unpack_from(buffer)
+                end = CALLS.size + rows_bytes + blob_bytes
+                if len(buffer) < end:
+                    buffer = read_rest(buffer, end)
+                rows = marshal.loads(memoryview(buffer)[CALLS.size : CALLS.size + rows_bytes])
+                blobs = memoryview(buffer)[CALLS.size + rows_bytes : end] if blob_bytes else None
+                buffer = buffer[end:]
+                self.make(rows, blobs)
+                del rows, blobs  # an idle worker holds nothing of the last job
+
+    def make(self, rows: list[tuple[Any, ...]], blobs: memoryview | None) -> None:
+        """Make the calls of one frame, in order."""
+        clock, words, getpid = time.monotonic_ns, self.words, os.getpid
+        at = 0
+        started = clock()
+        for job, fn, call, needs, due in rows:
+            if job == 0:
+                self.learn(fn, call, needs)
+                continue
+            words[STARTED] = started
+            words[NUMBER] = self.completed
+            words[RUNNING] = job  # last: it runs while number == completed
+            result = None
+            if words[REVOKED] and job in words[REVOKED_AT : REVOKED_AT + words[REVOKED]].tolist():
+                end, kind, raw, blob = wire.WAS_REVOKED, NONE, 0, None
+            elif due and started >= due:
+                end, kind, raw, blob = wire.HAD_EXPIRED, NONE, 0, None
+            else:
+                if type(call) is int:
+                    call, at = blobs[at : at + call], at + call  # type: ignore[index]
+                if needs:
+                    needs, at = _with_blobs(needs, blobs, at)
+                end, kind, raw, blob = self.attempt(fn, call, needs)
+            if getpid() != self.pid:
+                os._exit(FELL_THROUGH)
+            ended = clock()
+            if fn in self.unproven or fn < 0 or ended - started > LONG_NS:
+                kind, raw, blob = self.examine(fn, ended - started, kind, raw, blob)
+            else:
+                self.ran.add(fn)
+            self.answer(job, end, started, ended - started, kind, raw, blob)
+            call = needs = result = blob = None
+            if ended - self.flushed_at > FLUSH_NS or self.count == ANSWERS_MAX:
+                self.flush()
+                ended = clock()
+            started = ended
+        del result
+
+    def attempt(self, fn: int, call: Any, needs: Any) -> tuple[int, int, int, bytes | None]:
+        """Decode, call, encode; return (end, kind, raw, blob)."""
+        end, unloadable = wire.CALL_NOT_LOADABLE, wire.UNLOADABLE
+        try:
+            if needs:
+                wire.prerequisites(needs)
+            if fn < 0:
+                function, args, kwargs = pickle.loads(call)
+            else:
+                try:
+                    function = self.functions[fn]
+                except KeyError:
+                    function = self.functions[fn] = pickle.loads(self.pickled[fn])
+                args, kwargs = (call, None) if type(call) is tuple else pickle.loads(call)
+            end, unloadable = wire.FAILED, wire.RAISED
+            result = function(*args, **kwargs) if kwargs else function(*args)
+            end, unloadable = wire.RESULT_NOT_PICKLABLE, wire.DESCRIBED
+            return OK, *encode(result)
+        except BaseException as error:  # SystemExit too: a job does not end its worker by raising
+            return end, unloadable, 0, describe(error, keep=end == wire.FAILED)
+        finally:
+            if needs:
+                wire.prerequisites([])
+
+    def answer(
+        self, job: int, end: int, started: int, duration: int, kind: int, raw: int, blob: bytes | None
+    ) -> None:
+        """Put a finished answer into the page; a large one goes straight to the pipe."""
+        words = self.words
+        if blob is not None:
+            size = len(blob)
+            if self.blob_bytes + size > BLOBS_MAX and self.count:
+                self.flush()
+            if size > BLOBS_MAX:
+                words[SENDING] = 1  # transfer is not the job's time
+                _write_all(ANSWERS.pack(1, size) + FACT.pack(job, end, started, duration) + VALUE.pack(kind, size))
+                _write_all(blob)
+                self.completed += 1
+                words[COMPLETED] = self.completed
+                words[SENDING] = 0
+                return
+            at = BLOBS_AT + self.blob_bytes
+            self.bytes[at : at + size] = blob
+            raw = self.blob_bytes << 40 | size
+            self.blob_bytes += size
+        count = self.count
+        FACT.pack_into(self.page, FACTS_AT + count * FACT.size, job, end, started, duration)
+        VALUE.pack_into(self.page, VALUES_AT + count * VALUE.size, kind, raw)
+        self.count = count + 1
+        self.completed += 1
+        words[BLOB] = self.blob_bytes
+        words[COUNT] = self.count  # the answer counts before the job does
+        words[COMPLETED] = self.completed
+
+    def flush(self) -> None:
+        """Send the answers that stand in the page."""
+        if self.ran and self.capture and self.new_output():
+            for fn in self.ran:
+                self.unproven[fn] = PROVEN_RUNS  # its next line is told with its own answer
+        count, view = self.count, self.bytes
+        parts = (
+            ANSWERS.pack(count, self.blob_bytes),
+            view[FACTS_AT : FACTS_AT + count * FACT.size],
+            view[VALUES_AT : VALUES_AT + count * VALUE.size],
+            view[BLOBS_AT : BLOBS_AT + self.blob_bytes],
+        )
+        size = sum(map(len, parts))
+        written = os.writev(ANSWERS_FD, parts)
+        if written < size:  # a signal handler of the job's came in between
+            _write_all(b"".join(parts)[written:])
+        self.count = self.blob_bytes = 0
+        self.generation += 1
+        words = self.words
+        words[COUNT] = words[BLOB] = 0
+        words[GENERATION] = self.generation  # a reader of the page drops its copy if this moved
+        self.flushed_at = time.monotonic_ns()
+
+    def new_output(self) -> bool:
+        """Flush the job's streams; return True if they have grown."""
+        for stream in self.streams:
+            with contextlib.suppress(Exception):
+                stream.flush()
+        return os.lseek(OUT_FD, 0, 1) != self.out_at or os.lseek(ERR_FD, 0, 1) != self.err_at
+
+    def examine(
+        self, fn: int, duration: int, kind: int, raw: int, blob: bytes | None
+    ) -> tuple[int, int, bytes | None]:
+        """Look what an attempt printed, cost and left behind; return its value with those costs."""
+        spoke = self.capture and self.new_output()
+        out, err = self.out_at, self.err_at
+        if spoke:
+            self.out_at, self.err_at = os.lseek(OUT_FD, 0, 1), os.lseek(ERR_FD, 0, 1)
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        cpu = time.process_time_ns()
+        costs = COSTS.pack(
+            out, self.out_at, err, self.err_at, cpu - self.cpu_at, usage.ru_maxrss << 10
+        ) + VALUE.pack(kind, raw if blob is None else len(blob))
+        self.cpu_at = self.words[CPU] = cpu
+        left = self.hygiene.tidy()
+        if fn in self.unproven:
+            if left or spoke or duration > LONG_NS:
+                self.unproven[fn] = PROVEN_RUNS
+            elif self.unproven[fn] > 1:
+                self.unproven[fn] -= 1
+            else:
+                del self.unproven[fn]
+        return kind | WITH_COSTS, 0, costs + blob if blob else costs
+
+    def look_at_proven(self) -> None:
+        """Hygiene of functions that ran clean so far: before the next batch, at most once per millisecond."""
+        now = time.monotonic_ns()
+        if now - self.tidied_at > TIDY_NS:
+            self.tidied_at = now
+            if self.hygiene.tidy():
+                for fn in self.ran:
+                    self.unproven[fn] = PROVEN_RUNS
+            self.ran.clear()
+
+    def learn(self, what: int, number: Any, data: Any) -> None:
+        """Take what the parent tells: a function, or how to prepare `__main__`."""
+        if what == wire.DEFINE:
+            self.pickled[number] = data
+            self.unproven[number] = PROVEN_RUNS
+        elif not self.main_ready:
+            from multiprocessing import spawn
+
+            self.main_ready = wire.importing_main = True
+            with contextlib.suppress(BaseException):  # a call that needs it will say so
+                spawn.prepare(pickle.loads(data))  # type: ignore[attr-defined]
+            wire.importing_main = False
+
+
+def _with_blobs(needs: list[Any], blobs: memoryview | None, at: int) -> tuple[list[wire.Value], int]:
+    """Return prerequisites with their payloads in place of the lengths of blobs."""
+    values: list[wire.Value] = []
+    for kind, payload, in_blob in needs:
+        if in_blob:
+            values.append((kind, blobs[at : at + payload]))  # type: ignore[index]
+            at += payload
+        else:
+            values.append((kind, payload))
+    return values, at
+
+
+def read_rest(buffer: bytes, size: int) -> bytes:
+    """Return the frame that begins with `buffer`, read to its `size`."""
+    whole = bytearray(size)
+    whole[: len(buffer)] = buffer
+    view = memoryview(whole)[len(buffer) :]
+    while view:
+        got = os.readv(CALLS_FD, (view,))
+        if not got:
+            leave()
+        view = view[got:]
+    return whole  # type: ignore[return-value]  # a bytearray serves: it is only sliced
+
+
+def leave() -> None:
+    """The parent is done, or dead: run what multiprocessing owes its children, and end."""
+    if "multiprocessing.util" in sys.modules:
+        with contextlib.suppress(BaseException):
+            sys.modules["multiprocessing.util"]._exit_function()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(BaseException):
+            stream.flush()
+    os._exit(0)
