@@ -9,21 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_ROOMS = {
-    "executor": ("Executor", "ExecutorView", "Event", "Snapshot", "State", "Subscription"),
-    "future": ("Future",),
-    "declare": ("Options", "Task", "task"),
-    "outcome": ("Outcome", "Status"),
-    "errors": (
-        "DeadlineMissed", "DependencyFailed", "ExecutorClosed", "InternalError", "InvalidOption", "InvalidType",
-        "NotLoadable", "NotPicklable", "PoolBroken", "ProtocolViolated", "PtssError", "QueueFull",
-        "RemoteTraceback", "ResultNotPicklable", "TaskFailed", "TaskInterrupted", "TaskRaised", "TaskSkipped",
-        "TaskTimeout", "WorkerCrashed",
-    ),
-}  # fmt: skip
-_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
-__all__ = sorted(_ROOM_OF)
-
 if TYPE_CHECKING:
     from .declare import Options, Task, task
     from .errors import (
@@ -48,18 +33,68 @@ if TYPE_CHECKING:
         TaskTimeout,
         WorkerCrashed,
     )
-    from .executor import Event, Executor, ExecutorView, Snapshot, State, Subscription
+    from .executor import Event, Executor, ExecutorView, Snapshot, Subscription
     from .future import Future
     from .outcome import Outcome, Status
+    from .pool import State
+
+__all__ = [
+    "DeadlineMissed",
+    "DependencyFailed",
+    "Event",
+    "Executor",
+    "ExecutorClosed",
+    "ExecutorView",
+    "Future",
+    "InternalError",
+    "InvalidOption",
+    "InvalidType",
+    "NotLoadable",
+    "NotPicklable",
+    "Options",
+    "Outcome",
+    "PoolBroken",
+    "ProtocolViolated",
+    "PtssError",
+    "QueueFull",
+    "RemoteTraceback",
+    "ResultNotPicklable",
+    "Snapshot",
+    "State",
+    "Status",
+    "Subscription",
+    "Task",
+    "TaskFailed",
+    "TaskInterrupted",
+    "TaskRaised",
+    "TaskSkipped",
+    "TaskTimeout",
+    "WorkerCrashed",
+    "task",
+]
+
+_ROOM_OF = {
+    "Options": "declare",
+    "Task": "declare",
+    "task": "declare",
+    "Event": "executor",
+    "Executor": "executor",
+    "ExecutorView": "executor",
+    "Snapshot": "executor",
+    "Subscription": "executor",
+    "Future": "future",
+    "Outcome": "outcome",
+    "Status": "outcome",
+    "State": "pool",
+}  # the others are errors
 
 
 def __getattr__(name: str) -> Any:
-    room = _ROOM_OF.get(name)
-    if room is None:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    value = getattr(import_module(f".{room}", __name__), name)
+    value = getattr(import_module(f".{_ROOM_OF.get(name, 'errors')}", __name__), name)
     globals()[name] = value
     return value
 

@@ -7,61 +7,37 @@ the view without any, and the only one with the pool's own verbs.
 from __future__ import annotations
 
 import concurrent.futures as cf
-import contextlib
 import os
 import pickle
-import sys
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from enum import StrEnum
 from itertools import count
-from multiprocessing import spawn
 from typing import Any, NamedTuple, Self, TypeVar
 
 from . import wire
 from .core import events as on
 from .core.job import NEVER
 from .core.scheduler import Scheduler
-from .core.story import Line
-from .declare import DECLARED_ONLY, UNSET, Options, Task, duration_ns, nearest, rules, whole
+from .declare import DECLARED_ONLY, UNSET, Options, Task, rules
 from .declare import options as make_options
-from .errors import ExecutorClosed, InvalidOption, InvalidType, NotPicklable, PoolBroken, QueueFull
-from .future import Extra, Future, submitting
-from .outcome import brief
-from .shell.clock import monotonic, monotonic_ns
-from .shell.hire import python
-from .shell.report import Report
-from .shell.supervisor import Supervisor
-from .shell.use import Function, Use, by_reference, pickled_reference
+from .errors import ExecutorClosed, InvalidOption, InvalidType
+from .future import Extra, Future
+from .pool import WORKERS_MAX, Pool, State, cpus, spawns
+from .shell.clock import monotonic_ns
+from .shell.use import Function, Use
+from .submission import born_failed, instants, name_of, pickled_call
+from .units import duration_ns, nearest, whole
 
 T = TypeVar("T")
 
-WORKERS_MAX = 1_000  # each costs the parent eight descriptors
 PENDING_MAX = 1 << 39  # the core's ids have 40 bits
 _SCALARS = frozenset((int, float, bool, type(None)))
 _TEXTS = frozenset((str, bytes))
 _numbers = count(1)
-
-NO_GUARD = """\
-a worker is importing this program's main module, and that started an Executor.
-Put what must run only once under these two lines:
-    if __name__ == "__main__":
-        main()"""
-
-
-class State(StrEnum):
-    """Of an executor.  Only RUNNING starts jobs; the first three accept them."""
-
-    INITIALIZED = "initialized"
-    RUNNING = "running"
-    PAUSED = "paused"
-    SHUTTING_DOWN = "shutting_down"
-    STOPPED = "stopped"
-
 
 class Snapshot(NamedTuple):
     """Numbers of one moment.  `workers` counts ready and starting ones, spares included."""
@@ -97,161 +73,6 @@ class Subscription:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class Pool(Supervisor):
-    """The supervisor, and what all views of an executor share beside it."""
-
-    def __init__(self, *args: Any, max_pending: int | None) -> None:
-        super().__init__(*args)
-        self.lock = threading.RLock()  # of starting and of the tables below; held for microseconds
-        self.state = State.INITIALIZED
-        self.functions: dict[Any, Function] = {}
-        self.value_numbers: dict[str, int] = {}
-        self.names: weakref.WeakValueDictionary[str, Future[Any]] = weakref.WeakValueDictionary()
-        self.max_pending = max_pending
-        self.pid = 0
-        if max_pending is not None:
-            self.room = threading.Condition()
-
-    def estimate_of(self, name: str) -> int:
-        """Return the number under which the run time of functions sent by value is learnt."""
-        with self.lock:
-            return self.value_numbers.setdefault(name, -2 - len(self.value_numbers))
-
-    def function(self, fn: Any) -> Function:
-        """Return how a function gets to the workers.
-
-        Raises:
-            Exception: whatever pickling it raised.
-        """
-        if not by_reference(fn):
-            return Function(fn, wire.BY_VALUE, b"")
-        with self.lock:
-            found = self.functions.get(fn)
-            if found is None:
-                found = Function(fn, len(self.functions), pickled_reference(fn))
-                self.functions[fn] = found
-                self.notice_main(found.pickled)
-            return found
-
-    def notice_main(self, pickled: bytes) -> None:
-        """If a call refers to `__main__`, let warden and workers import it (once)."""
-        if self.main_data or b"__main__" not in pickled:
-            return
-        data = spawn.get_preparation_data("ptss_mp")
-        data["authkey"] = bytes(data["authkey"])
-        self.main_data = pickle.dumps(data)
-        self.control(self._tell_main)
-
-    def _tell_main(self, _now: int) -> None:
-        if self.warden and not self.main_told:
-            self.main_told = True
-            self.warden.prepare_main(self.main_data)
-
-    def open(self) -> None:
-        """Start if that has not happened; refuse if nothing more is accepted.
-
-        Raises:
-            ExecutorClosed, PoolBroken, RuntimeError: the pool's state, or a fork's child.
-        """
-        if self.pid and self.pid != os.getpid():
-            raise RuntimeError("this executor was started by the process before its fork; make another one here")
-        if self.broken:
-            raise PoolBroken(str(self.broken))
-        if self.state in (State.SHUTTING_DOWN, State.STOPPED):
-            raise ExecutorClosed("cannot schedule new futures after shutdown")
-        if self.state is not State.INITIALIZED or self.pid:
-            return
-        if wire.importing_main:
-            raise RuntimeError(NO_GUARD)
-        with self.lock:
-            if self.pid:
-                return
-            self.pid = os.getpid()
-            if self.state is State.INITIALIZED:
-                self.state = State.RUNNING
-            _live.add(self)
-            self.start()
-
-    def wait_for_room(self) -> None:
-        """Block while `max_pending` jobs are held.
-
-        Raises:
-            QueueFull: blocking here would freeze an event loop or the callbacks.
-        """
-        assert self.room is not None
-        if len(self.futures) < (self.max_pending or 0):
-            return
-        if self.callbacks.here or _in_event_loop():
-            raise QueueFull(f"{len(self.futures)} jobs are held, allowed are {self.max_pending} (max_pending)")
-        with self.room:
-            while len(self.futures) >= (self.max_pending or 0) and not self.finished.is_set():
-                self.room.wait(1.0)
-
-    def close_down(self, drop: bool) -> None:
-        """Accept nothing more; end when all is settled."""
-        with self.lock:
-            started = self.pid == os.getpid()
-            if self.state is not State.STOPPED:
-                self.state = State.SHUTTING_DOWN if started else State.STOPPED
-        if started:
-            self.control(lambda now: on.Closed(now, drop))
-
-    def join(self, timeout: float | None = None) -> bool:
-        """Wait until loop and callbacks have ended; from a callback, until the loop has."""
-        if self.pid != os.getpid():
-            return True
-        until = None if timeout is None else time.monotonic() + timeout
-        for thread in (self.thread, self.callbacks.thread):
-            if thread is threading.current_thread():
-                continue
-            thread.join(None if until is None else max(0.0, until - time.monotonic()))
-            if thread.is_alive():
-                return False
-        self.state = State.STOPPED
-        return True
-
-
-_live: weakref.WeakSet[Pool] = weakref.WeakSet()
-
-
-def _at_exit() -> None:
-    """Interpreter exit finishes the work, as the standard library's executors do."""
-    for pool in list(_live):
-        pool.close_down(False)
-    for pool in list(_live):
-        pool.join()
-
-
-def _after_fork() -> None:
-    """A fork of the program does nothing with the pool, and holds none of its descriptors."""
-    for pool in list(_live):
-        _live.discard(pool)
-        fds = [pool.epoll.fileno() if not pool.epoll.closed else -1, pool.timer_fd]
-        if pool.warden:
-            fds += [pool.warden.sock.fileno(), pool.warden.pidfd, pool.warden.nudge_fd]
-        for channel in list(pool.channels.values()):
-            fds += [channel.pidfd, channel.answers_fd, channel.calls_fd, channel.out_fd, channel.err_fd, channel.fault_fd]
-        if not pool.finished.is_set():
-            for fd in fds:
-                with contextlib.suppress(OSError):
-                    os.close(fd)
-
-
-os.register_at_fork(after_in_child=_after_fork)
-threading._register_atexit(_at_exit)  # type: ignore[attr-defined]
-
-
-def _in_event_loop() -> bool:
-    asyncio = sys.modules.get("asyncio")
-    if asyncio is None:
-        return False
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 class ExecutorView(cf.Executor):
@@ -324,7 +145,7 @@ class ExecutorView(cf.Executor):
                 raise InvalidType(f"{fn.name!r} is a batch; a jobs file runs it, submit takes single tasks")
             given = fn.options | self._options
             view = ExecutorView(pool, given, self)
-        name = given.get("name") or (fn.name if isinstance(fn, Task) else _name_of(fn))
+        name = given.get("name") or (fn.name if isinstance(fn, Task) else name_of(fn))
         try:
             function = pool.function(fn)
         except Exception:
@@ -344,14 +165,14 @@ class ExecutorView(cf.Executor):
             call = None
         needs: list[Future[Any]] = []
         job = next(pool.ids)
-        release, due = _instants(given, use, now)
+        release, due = instants(given, use, now)
         if call is None:
             try:
-                call = _pickled(use, args, kwargs, needs)
+                call = pickled_call(use, args, kwargs, needs)
             except BaseException as error:
                 if isinstance(error, KeyboardInterrupt):
                     raise
-                return _born_failed(Future(job, None, use, now, release, due), use, args, kwargs, error)
+                return born_failed(Future(job, None, use, now, release, due), use, args, kwargs, error)
             pool.notice_main(call)
         after = self._prerequisites(given, needs)
         future: Future[Any] = Future(job, call, use, now, release, due)
@@ -365,7 +186,7 @@ class ExecutorView(cf.Executor):
 
     def _prerequisites(self, given: Options, needs: list[Future[Any]]) -> tuple[Future[Any], ...]:
         """Return all Futures that the job waits for, each once."""
-        found = dict.fromkeys(needs)
+        found: dict[Any, None] = dict.fromkeys(needs)
         named = given.get("after")
         many = named is not None and not isinstance(named, str | Task | cf.Future)
         for item in (list(named) if many else [named]) if named is not None else ():
@@ -377,7 +198,7 @@ class ExecutorView(cf.Executor):
                     raise InvalidOption(f"after: no job named {key!r} is known here{hint}")
                 found[future] = None
             elif isinstance(key, cf.Future):
-                found[key] = None  # type: ignore[index]
+                found[key] = None
             else:
                 raise InvalidType(f"after takes Futures, Tasks and names, not {type(item).__name__}")
         for future in found:
@@ -385,7 +206,7 @@ class ExecutorView(cf.Executor):
                 raise InvalidType("a prerequisite must be a Future of this executor; this one is of another")
         return tuple(found)
 
-    def map(  # type: ignore[override]
+    def map(
         self,
         fn: Callable[..., T],
         *iterables: Iterable[Any],
@@ -411,7 +232,7 @@ class ExecutorView(cf.Executor):
         if buffersize is not None:
             whole(buffersize, "buffersize", 1, PENDING_MAX)
         until = None if timeout is None else time.monotonic() + timeout
-        items = zip(*map(iter, iterables), strict=False)  # type: ignore[arg-type]
+        items = zip(*map(iter, iterables), strict=False)
         waiting: deque[Future[T]] = deque()
         for item in items:
             waiting.append(self.submit(fn, *item))
@@ -470,11 +291,10 @@ class ExecutorView(cf.Executor):
             view = view._parent
         return view is self
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> bool | None:
-        if kind is not None and not issubclass(kind, Exception):
+    def __exit__(self, kind: type[BaseException] | None, error: Any, trace: Any) -> None:
+        if kind is not None and issubclass(kind, KeyboardInterrupt | SystemExit):
             self._abandon()
         self.shutdown(wait=True)
-        return False
 
     def _abandon(self) -> None:
         """A KeyboardInterrupt or SystemExit left the `with`: cancel and kill what is ours."""
@@ -585,7 +405,9 @@ class Executor(ExecutorView):
         if spares is None:
             spares = 0 if initializer else 1
         whole(spares, "spares", 0, WORKERS_MAX)
-        tasks = whole(max_tasks_per_child, "max_tasks_per_child", 1, PENDING_MAX) if max_tasks_per_child is not None else 0
+        tasks = 0
+        if max_tasks_per_child is not None:
+            tasks = whole(max_tasks_per_child, "max_tasks_per_child", 1, PENDING_MAX)
         if max_pending is not None:
             whole(max_pending, "max_pending", 1, PENDING_MAX)
         if capture not in ("tee", True, False):
@@ -598,7 +420,7 @@ class Executor(ExecutorView):
             intensity, period = restart_intensity
         except (TypeError, ValueError):
             raise InvalidType("restart_intensity must be (number of deaths, seconds)") from None
-        spawned = _spawned(mp_context)
+        spawned = spawns(mp_context)
         config: dict[str, Any] = {
             "options": {
                 "capture": capture is not False,
@@ -693,9 +515,7 @@ class Executor(ExecutorView):
         Args:
             grace: seconds; 0 kills at once.
         """
-        if isinstance(grace, bool) or not isinstance(grace, int | float) or not 0 <= grace < 1e9:
-            raise InvalidOption(f"grace must be seconds from 0 on, not {grace!r}")
-        self._stop(round(grace * 1e9))
+        self._stop(0 if grace == 0 else duration_ns(grace, "grace"))
         self._pool.join()
 
     def _stop(self, grace_ns: int) -> None:
@@ -724,84 +544,6 @@ class Executor(ExecutorView):
 
     def _abandon(self) -> None:
         self._stop(0)
-
-
-def cpus() -> int:
-    """Return how many CPUs this process may use: affinity, cgroup quota, and its share inside a worker."""
-    usable = len(os.sched_getaffinity(0))
-    with contextlib.suppress(OSError, ValueError):
-        with open("/sys/fs/cgroup/cpu.max") as f:
-            quota, period = f.read().split()
-        if quota != "max":
-            usable = min(usable, -(-int(quota) // int(period)))
-    return max(1, min(WORKERS_MAX, usable // wire.outer_workers))
-
-
-def _spawned(context: Any) -> bool:
-    """Return True for a new interpreter per worker, False for forks of the warden."""
-    method = context if isinstance(context, str) or context is None else context.get_start_method()
-    if method == "fork":
-        raise InvalidOption(
-            "mp_context='fork' is refused: forking a program that has threads hands every lock they hold to the "
-            "worker, locked for ever; None (forks of a warden process) is as fast and safe, 'spawn' the slow way"
-        )
-    if method not in (None, "forkserver", "spawn"):
-        raise InvalidOption(f"mp_context must be None, 'forkserver' or 'spawn', not {method!r}")
-    return method == "spawn"
-
-
-def _name_of(fn: Any) -> str:
-    inner = getattr(fn, "func", None)  # functools.partial
-    return getattr(fn, "__qualname__", None) or (_name_of(inner) if inner else type(fn).__qualname__)
-
-
-def _instants(given: Options, use: Use, now: int) -> tuple[int, int]:
-    """Return (release, deadline) of a job submitted now, as instants of the monotonic clock."""
-    start, deadline = given.get("start_time"), given.get("deadline")
-    release = now
-    if isinstance(start, datetime):
-        release = monotonic(start)
-    elif start is not None:
-        release = now + duration_ns(start, "start_time")
-    if isinstance(deadline, datetime):
-        return release, monotonic(deadline)
-    return release, release + use.deadline_ns if use.deadline_ns else NEVER
-
-
-def _pickled(use: Use, args: Any, kwargs: Any, needs: list[Future[Any]]) -> bytes:
-    """Pickle a call; Futures met on the way are noted in `needs`."""
-    outer, submitting.needs = submitting.needs, needs
-    try:
-        if use.function.number < 0:
-            return pickle.dumps((use.fn, args, kwargs), 5)
-        return pickle.dumps((args, kwargs), 5)
-    finally:
-        submitting.needs = outer
-
-
-def _born_failed(future: Future[Any], use: Use, args: Any, kwargs: Any, error: BaseException) -> Future[Any]:
-    """Return a Future that is settled: a part of its call cannot be pickled."""
-    parts: list[tuple[str, Any]] = [("function", use.fn)] if use.function.number < 0 else []
-    parts += [(f"argument {i}", arg) for i, arg in enumerate(args, 1)]
-    parts += [(f"keyword {name}", value) for name, value in kwargs.items()]
-    guilty = "call"
-    for part, value in parts:
-        submitting.needs = []
-        try:
-            pickle.dumps(value, 5)
-        except BaseException:
-            guilty = part
-            break
-        finally:
-            submitting.needs = None
-    text = f"job {use.name!r}: its {guilty} cannot be pickled: {brief(error)}"
-    cause = NotPicklable(text, part=guilty)
-    cause.__cause__ = error if isinstance(error, Exception) else None
-    report = Report("not_picklable", monotonic_ns())
-    report.error, report.cause = f"its {guilty} cannot be pickled: {brief(error)}", cause
-    future._report = report
-    future._end("FINISHED")
-    return future
 
 
 _getpid = os.getpid

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
 from . import wire
 from .outcome import Outcome, Status, load
@@ -74,12 +74,22 @@ class Future(cf.Future, Generic[T]):  # type: ignore[type-arg]
         "_report", "_result", "_state", "_submitted", "_use", "_value", "_w",
     )  # fmt: skip
 
+    _cond: threading.Condition | None
+    _w: list[Any] | None
+    _cb: list[Callable[[Any], Any]] | None
+    _locks: list[Any] | None
+    _exception: BaseException | None
+    _extra: Extra | None
+    _report: Report | tuple[int, int, int, int] | None  # a bare row of facts after a cheap success
+    _result: Any
+    _value: Any  # the decoded object, once somebody asked for a pickled one
+
     def __init__(self, job: int, call: Any, use: Use, submitted: int, release: int, due: int) -> None:
         self._state = PENDING
         self._cond = self._w = self._cb = self._locks = self._exception = self._extra = self._report = None
         self._kind = 0
         self._result = None
-        self._value: Any = _UNDECODED
+        self._value = _UNDECODED
         self._pid = 0
         self._id, self._call, self._use = job, call, use
         self._submitted, self._release, self._due = submitted, release, due
@@ -87,7 +97,7 @@ class Future(cf.Future, Generic[T]):  # type: ignore[type-arg]
     # ---- what the standard library's functions touch, made on demand
 
     @property
-    def _condition(self) -> threading.Condition:
+    def _condition(self) -> threading.Condition:  # type: ignore[override]
         cond = self._cond
         if cond is None:
             with _MAKING:
@@ -99,7 +109,7 @@ class Future(cf.Future, Generic[T]):  # type: ignore[type-arg]
         return cond
 
     @property
-    def _waiters(self) -> list[Any]:
+    def _waiters(self) -> list[Any]:  # type: ignore[override]
         if self._w is None:
             with _MAKING:
                 if self._w is None:
@@ -165,11 +175,11 @@ class Future(cf.Future, Generic[T]):  # type: ignore[type-arg]
         if self._state is not FINISHED:
             self._settled(timeout)
         if self._good():
-            return self._result if self._kind <= wire.BOOL else self._decoded()  # type: ignore[no-any-return]
+            return cast(T, self._result if self._kind <= wire.BOOL else self._decoded())
         try:
             raise self._error()
         finally:
-            self = None  # type: ignore[assignment]  # no cycle through the traceback
+            self = None  # type: ignore[assignment]  # noqa: PLW0642 - no cycle error, traceback, frame, Future
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return the error that `result` would raise, None if the job succeeded; waits as `result` does."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Generic, TypeVar, cast
 
@@ -22,6 +22,7 @@ from .errors import (
     NotPicklable,
     PoolBroken,
     ProtocolViolated,
+    PtssError,
     RemoteTraceback,
     ResultNotPicklable,
     TaskFailed,
@@ -167,7 +168,7 @@ class Outcome(Generic[T]):
 
 def instant_text(value: datetime) -> str:
     """Return an instant as ISO 8601 in UTC with Z."""
-    return value.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
+    return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def signal_name(number: int) -> str:
@@ -224,7 +225,7 @@ def _raised(outcome: Outcome[Any]) -> BaseException:
     return raised
 
 
-def _plain(kind: type[Exception], *facts: str) -> Callable[[Outcome[Any]], BaseException]:
+def _plain(kind: type[PtssError], *facts: str) -> Callable[[Outcome[Any]], BaseException]:
     """Return a maker of errors whose text is the outcome's, with some of its facts as attributes."""
 
     def make(outcome: Outcome[Any]) -> BaseException:

@@ -1,4 +1,4 @@
-"""What the core asks for: its only output.  Imperative; to be obeyed in this order; the answer is a later event.
+"""What the core asks for: its only output.  To be obeyed in this order; the answer is a later event.
 
 A verdict comes before the kill that it orders, so that whoever watches learns
 the cause first.  A command that names a worker which died in the same turn is
@@ -40,7 +40,7 @@ class Postpone(NamedTuple):
 
 
 class Revoke(NamedTuple):
-    """See to it that this job, sent to that worker, does not run (any more).  Answer, if it ran: `Condemned`."""
+    """See to it that this job, sent to that worker, does not run (any more).  If it ran: `Condemned`."""
 
     worker: int
     job: int
@@ -53,7 +53,7 @@ class Peek(NamedTuple):
 
 
 class KillWorker(NamedTuple):
-    """Kill the worker and all it started.  `why` is the status of the attempt that runs there, if one does."""
+    """Kill the worker and all it started.  `why`: the status of the attempt that runs there, if one does."""
 
     worker: int
     why: str

@@ -1,4 +1,4 @@
-"""What can happen: the core's only input.  Past tense; `now` is integer nanoseconds, never smaller than before.
+"""What can happen: the core's only input.  Past tense; `now` is whole nanoseconds and never goes back.
 
 Events are batches (one `Answered` per readable worker, one `Submitted` per
 turn), so that a job costs the core about a microsecond.  They carry ids,

@@ -57,9 +57,13 @@ class Spec:
         retries: how many further attempts a failure may cost.
         fresh: each attempt needs a process that has run nothing yet.
         base: the key of a job without deadline, less release and id.
+        on_failure: `run_if` is "failure": without a prerequisite that failed it is skipped, also without any.
     """
 
-    __slots__ = ("base", "fn", "fresh", "kill_at_deadline", "priority", "retries", "run_if", "timeout_ns")
+    __slots__ = (
+        "base", "fn", "fresh", "kill_at_deadline", "on_failure", "priority", "retries", "run_if",
+        "timeout_ns",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -77,6 +81,7 @@ class Spec:
         self.timeout_ns = timeout_ns
         self.kill_at_deadline = kill_at_deadline
         self.run_if = run_if
+        self.on_failure = run_if == "failure"
         self.retries = retries
         self.fresh = fresh
 

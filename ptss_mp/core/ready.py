@@ -34,7 +34,7 @@ class ReadyQueue:
         self._tail = 0
         self.heap: list[int] = []
         self.soft: list[int] = []
-        self.current: dict[int, int] = {}  # job -> its one valid key (0: none), for jobs that were re-keyed
+        self.current: dict[int, int] = {}  # job -> its one valid key (0: none), if ever in `soft`
         self.stale = 0
 
     def __len__(self) -> int:
@@ -53,8 +53,7 @@ class ReadyQueue:
 
     def push_soft(self, key: int) -> None:
         """Add a job whose due instant only orders."""
-        if self.current and key & ID_MASK in self.current:
-            self.current[key & ID_MASK] = key
+        self.current[key & ID_MASK] = key
         heappush(self.soft, key)
 
     def rekey(self, key: int) -> None:
@@ -134,13 +133,13 @@ class ReadyQueue:
     def expired(self, now: int) -> Iterator[int]:
         """Take and yield the jobs whose killing deadline is not after `now`."""
         limit = (now + 1) << DUE_SHIFT
-        run, heap = self._run, self.heap
-        while run and run[0] < limit:
-            key = run.popleft()
-            if self._valid(key):
-                yield key & ID_MASK
-        while heap and heap[0] < limit:
-            key = heappop(heap)
+        while True:
+            if self._run and self._run[0] < limit:
+                key = self._run.popleft()
+            elif self.heap and self.heap[0] < limit:
+                key = heappop(self.heap)
+            else:
+                return
             if self._valid(key):
                 yield key & ID_MASK
 

@@ -15,46 +15,19 @@ estimate, so EDF is bent by about that much, and short jobs cost few system call
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from heapq import heappush
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import InternalError
-from .commands import (
-    Command,
-    Dispatch,
-    Halt,
-    KillWorker,
-    Peek,
-    Postpone,
-    RetireWorker,
-    Revoke,
-    Settle,
-    StartWorker,
-)
-from .events import (
-    Answered,
-    Cancelled,
-    Closed,
-    Condemned,
-    Event,
-    Fired,
-    Paused,
-    Resumed,
-    Stopped,
-    Submitted,
-    WardenDied,
-    WorkerDied,
-    WorkerReady,
-)
-from .graph import GOOD, Graph, Waiting, judge, verdict
-from .job import DUE_SHIFT, ID_MASK, NEVER, RELEASE_MASK, RELEASE_SHIFT, Prerequisite, Spec, State, key_of
-from .ready import ReadyQueue
+from . import commands as do
+from . import events as on
+from .graph import GOOD, Waiting, judge, verdict
+from .job import DUE_SHIFT, ID_MASK, NEVER, RELEASE_SHIFT, Prerequisite, Spec, key_of
 from .restart import RestartWindow, backoff_ns
-from .timers import Timers
+from .table import Table, Worker
 
 MS = 1_000_000
-BUDGET_NS = 1 * MS  # work queued at one worker: the price of EDF for short jobs (0.5 ms seen, refilled at half)
+BUDGET_NS = 1 * MS  # work queued at one worker: what depth costs EDF (0.5 ms seen: refilled at half)
 DEPTH = 64  # jobs queued at one worker; the answer page and the ring of limits have as many places
 PEEK_NS = 2 * MS  # a worker with more than one job out is looked at after so much silence
 WORD_NS = 50 * MS  # a job so far beyond its limit without a word of the warden is killed from here
@@ -65,36 +38,7 @@ ENDS = (GOOD, "failed", "not_picklable", "not_picklable", "cancelled", "deadline
 RETRIED = frozenset(("failed", "crashed", "timeout"))
 
 
-class Worker:
-    """What the core knows of one worker process.
-
-    Attributes:
-        queue: job -> its key, in the order in which they were sent; the first runs.
-        load: estimated work in the queue, ns.
-        watch: the next instant at which `_fired` must look here.
-        heard: instant of its last answer.
-        sent: instant of the dispatch that found its queue empty.
-        given: attempts sent to it, ever.
-        ready: it can take jobs.
-        used_up: it has run what it may run; it leaves once it has answered.
-        leaving: condemned, killed or retired: it gets nothing more.
-        job, at: the attempt it was condemned for; answers after that instant do not count.
-    """
-
-    __slots__ = (
-        "at", "given", "heard", "id", "job", "leaving", "load", "queue", "ready", "sent", "used_up", "watch",
-    )  # fmt: skip
-
-    def __init__(self, number: int, watch: int) -> None:
-        self.id = number
-        self.queue: dict[int, int] = {}
-        self.load = self.heard = self.sent = self.given = self.job = 0
-        self.watch = watch
-        self.at = NEVER
-        self.ready = self.leaving = self.used_up = False
-
-
-class Scheduler:
+class Scheduler(Table):
     """Decides what runs where and when, and how each job has ended.
 
     Args:
@@ -116,21 +60,11 @@ class Scheduler:
         start_timeout_ns: int = 0,
         seed: int = 0,
     ) -> None:
+        super().__init__()
         self.max_workers, self.spare_workers, self.max_tasks = max_workers, spares, max_tasks
         self.start_timeout_ns, self.seed = start_timeout_ns, seed
-        self.now = 0
-        # jobs
-        self.jobs: dict[int, Spec] = {}  # every unsettled job
-        self.ready = ReadyQueue(self.jobs)
-        self.graph = Graph()
-        self.delayed: dict[int, int] = {}  # released later (start time, retry) -> key
-        self.soft: dict[int, tuple[int, int]] = {}  # key's due is not its killing deadline -> (that, own due)
-        self.tries: dict[int, int] = {}  # failed attempts so far
         self.estimates: dict[int, int] = {}  # function -> run time, ns (EWMA)
-        self.releases = Timers(self.delayed.__contains__)
-        self.expiries = Timers(self._can_expire)
         # workers
-        self.workers: dict[int, Worker] = {}
         self.active: dict[int, Worker] = {}
         self.spares: deque[Worker] = deque()
         self.staff = 0  # workers that are not leaving
@@ -141,44 +75,46 @@ class Scheduler:
         self.broken = ""
         self.stop_at = NEVER
         # of the running step
-        self._out: list[Command] = []
+        self._out: list[do.Command] = []
         self._ended: dict[int, str] = {}  # jobs that ended otherwise than well in this very step
-        self._dirty: dict[int, None] = {}  # jobs whose inherited deadline may have been relaxed
-        self.history: deque[tuple[Sequence[Event], list[Command], int]] = deque()
+        self.history: deque[tuple[Sequence[on.Event], list[do.Command], int]] = deque()
         self._history_rows = 0
 
     # ------------------------------------------------------------------ the door
 
-    def step(self, events: Sequence[Event]) -> list[Command]:
+    def step(self, events: Sequence[on.Event]) -> list[do.Command]:
         """Take a batch of events; return what to do about them, in the order to do it.
 
         Raises:
             InternalError: an event is earlier than the one before it.
         """
-        self._out = out = []
+        out: list[do.Command] = []
+        self._out = out
         if self._ended:
             self._ended = {}
         for event in events:
-            if event.now < self.now:
+            if event.now > self.now:
+                self.now = event.now
+                self._keep_time()
+            elif event.now < self.now:
                 raise InternalError(f"time ran backwards: {event.now} < {self.now}")
-            self.now = event.now
-            if event.now >= self.releases.next_at or event.now >= self.expiries.next_at:
-                self._advance(event.now)
             _ON[type(event)](self, event)
+            if self.broken:
+                break  # whatever else came is among the jobs left
         if self.now >= self.stop_at:
             self._end_grace()
+        self._keep_time()
         if self._dirty:
             self._relax()
-        if self.ready:
-            self._expire()
+        if self.ready and not self.broken:
             if not self.paused:
                 while self._dispatch():
                     pass
             if self.staff < self.max_workers + self.spare_workers:
                 self._hire()
-        if self.closed and not self.jobs and not self.halted:
+        if self.closed and not self.halted and (self.broken or not self.jobs):
             self.halted = True
-            out.append(Halt(self.broken))
+            out.append(do.Halt(self.broken))
         self._remember(events, out)
         return out
 
@@ -190,26 +126,16 @@ class Scheduler:
             at = min(at, worker.watch)
         return at
 
-    def state_of(self, job: int) -> State:
-        """Return where a job stands, by the container that holds it."""
-        if job not in self.jobs:
-            return State.SETTLED
-        if job in self.graph.waiting:
-            return State.WAITING
-        if job in self.delayed:
-            return State.DELAYED
-        return State.SENT if self._worker_of(job) else State.READY
-
     # ------------------------------------------------------------------ jobs come
 
-    def _submitted(self, event: Submitted) -> None:
+    def _submitted(self, event: on.Submitted) -> None:
         jobs, push, never = self.jobs, self.ready.push, NEVER
         for row in event.rows:
             job, spec, due, release, after = row
             jobs[job] = spec
-            if after is None and due == never and release <= event.now:
+            if after is None and due == never and release <= event.now and not spec.on_failure:
                 push(spec.base + (release << RELEASE_SHIFT) + job)
-            elif after is None and spec.kill_at_deadline and release <= event.now:
+            elif after is None and spec.kill_at_deadline and release <= event.now and not spec.on_failure:
                 push((due << DUE_SHIFT) + spec.priority + (release << RELEASE_SHIFT) + job)
             else:
                 self._admit(job, spec, due, release, after or ())
@@ -225,8 +151,10 @@ class Scheduler:
             status = edge.status or self._ended.get(edge.id) or ("" if edge.id in self.jobs else GOOD)
             if not status:
                 self.graph.link(edge.id, job)
-            elif judge(waiting, status) not in ("", "ready"):
-                self._end(job, judge(waiting, status), edge.id)
+                continue
+            decided = judge(waiting, status)
+            if decided not in ("", "ready"):
+                self._end(job, decided, edge.id, gone=True)
                 return
         if waiting.open:
             self.graph.waiting[job] = waiting
@@ -237,34 +165,19 @@ class Scheduler:
         elif verdict(waiting) == "ready":
             self._arrive(job, key)
         else:
-            self._end(job, verdict(waiting))
+            self._end(job, verdict(waiting), gone=True)
 
-    def _arrive(self, job: int, key: int) -> None:
-        """A job's prerequisites are settled as asked: it is ready, or waits for its release."""
-        release = key >> RELEASE_SHIFT & RELEASE_MASK
-        if release > self.now:
-            self._delay(job, key, release)
-        else:
-            self._push(job, key)
-
-    def _delay(self, job: int, key: int, until: int) -> None:
-        self.delayed[job] = key
-        self.releases.push(until, job)
-        kills = self._kills_at(job, key)
-        if kills != NEVER:
-            self.expiries.push(kills, job)
-
-    def _push(self, job: int, key: int) -> None:
-        if not self.soft or job not in self.soft:
-            self.ready.push(key)
-            return
-        kills = self.soft[job][0]
-        if kills <= self.now:
-            self._end(job, "deadline")
-            return
-        self.ready.push_soft(key)
-        if kills != NEVER:
-            self.expiries.push(kills, job)
+    def _keep_time(self) -> None:
+        """Bring everything up to `now`; an end may make jobs ready whose own deadline has passed too."""
+        now = self.now
+        while True:
+            if now >= self.releases.next_at or now >= self.expiries.next_at:
+                self._advance(now)
+            elif now >= self.ready.expires_at:
+                for job in self.ready.expired(now):
+                    self._end(job, "deadline", gone=True)
+            else:
+                return
 
     def _advance(self, now: int) -> None:
         """Do what time has made true: releases, and deadlines of those that wait."""
@@ -273,87 +186,6 @@ class Scheduler:
         for job in self.expiries.due(now):
             if self._worker_of(job) is None:
                 self._end(job, "deadline")
-
-    def _can_expire(self, job: int) -> bool:
-        return job in self.jobs and (job in self.graph.waiting or job in self.delayed or job in self.soft)
-
-    def _expire(self) -> None:
-        if self.ready.expires_at <= self.now:
-            for job in self.ready.expired(self.now):
-                self._end(job, "deadline", gone=True)
-
-    def _kills_at(self, job: int, key: int) -> int:
-        """The instant at which a job's own deadline ends it; NEVER if none does."""
-        soft = self.soft.get(job) if self.soft else None
-        return soft[0] if soft else key >> DUE_SHIFT
-
-    # ------------------------------------------------------------------ inheritance
-
-    def _urge(self, heir: int, edges: Iterable[Prerequisite], due: int) -> None:
-        """Order everything upstream of these edges at least by `due` (Chetto 1990, modified deadlines)."""
-        stack = [(edge, heir) for edge in edges]
-        while stack:
-            edge, heir = stack.pop()
-            job = edge.id
-            if job not in self.jobs:
-                continue
-            if job in self.graph.heirs:
-                heappush(self.graph.heirs[job], (due, heir))
-            key = self._key_of(edge)
-            if not key or key >> DUE_SHIFT <= due:
-                continue
-            self._rekey(job, key, due)
-            waiting = self.graph.waiting.get(job)
-            if waiting:
-                stack.extend((above, job) for above in waiting.after)
-
-    def _key_of(self, edge: Prerequisite) -> int:
-        """Return the key under which an unsettled job stands now, 0 if it was sent to a worker."""
-        job = edge.id
-        if job in self.graph.waiting:
-            return self.graph.waiting[job].key
-        if job in self.delayed:
-            return self.delayed[job]
-        if self._worker_of(job):
-            return 0
-        return self.ready.current.get(job) or key_of(self.jobs[job], edge.due, edge.release, job)
-
-    def _rekey(self, job: int, key: int, due: int) -> None:
-        old = key >> DUE_SHIFT
-        spec = self.jobs[job]
-        if job not in self.soft:
-            self.soft[job] = (old if spec.kill_at_deadline else NEVER, old)
-            if job not in self.graph.waiting and job not in self.delayed and old != NEVER:
-                self.expiries.push(old, job)
-        key += (due - old) << DUE_SHIFT
-        if job in self.graph.waiting:
-            self.graph.waiting[job].key = key
-        elif job in self.delayed:
-            self.delayed[job] = key
-        else:
-            self.ready.rekey(key)
-
-    def _relax(self) -> None:
-        """Give back what was inherited from jobs that wait no longer."""
-        graph = self.graph
-        while self._dirty:
-            job = next(iter(self._dirty))
-            del self._dirty[job]
-            if job not in self.jobs or job not in self.soft or self._worker_of(job):
-                continue
-            waiting = graph.waiting.get(job)
-            key = waiting.key if waiting else self.delayed.get(job) or self.ready.current.get(job, 0)
-            due = min(self.soft[job][1], graph.earliest_heir(job))
-            if key and key >> DUE_SHIFT != due:
-                self._rekey(job, key, due)
-                if waiting:
-                    self._mark(waiting)
-
-    def _mark(self, waiting: Waiting) -> None:
-        """The job waits no longer, or less urgently: what it had lent upstream is looked at again."""
-        for edge in waiting.after:
-            if edge.id in self.soft:
-                self._dirty[edge.id] = None
 
     # ------------------------------------------------------------------ jobs end
 
@@ -381,22 +213,12 @@ class Scheduler:
 
     def _settle(self, status: str, job: int, blame: int) -> None:
         last = self._out[-1] if self._out else None
-        if type(last) is not Settle or last.status != status or bool(last.blame) != bool(blame):
-            last = Settle(status, [], [])
+        if type(last) is not do.Settle or last.status != status or bool(last.blame) != bool(blame):
+            last = do.Settle(status, [], [])
             self._out.append(last)
         last.ids.append(job)
         if blame:
             last.blame.append(blame)
-
-    def _forget(self, job: int) -> None:
-        if self.soft:
-            self.soft.pop(job, None)
-        if self.tries:
-            self.tries.pop(job, None)
-        if self.ready.current:
-            self.ready.forget(job)
-        if self.graph.heirs:
-            self.graph.heirs.pop(job, None)
 
     def _cascade(self, job: int, status: str) -> None:
         """Tell those that wait for `job`, and those that wait for them; no recursion, a chain may be long."""
@@ -428,25 +250,23 @@ class Scheduler:
             until = self.now + backoff_ns(tries, self.seed, job)
             if until < self._kills_at(job, key):
                 self.tries[job] = tries
-                self._out.append(Postpone(job, status, until))
-                self._delay(job, key, until)
-                if job in self.graph.successors:
-                    self._dirty[job] = None
+                self._out.append(do.Postpone(job, status, until))
+                self._return(job, key, until)
                 return
         self._end(job, status, gone=True)
 
-    def _cancelled(self, event: Cancelled) -> None:
+    def _cancelled(self, event: on.Cancelled) -> None:
         for job in event.ids:
             if job not in self.jobs:
                 continue
             worker = self._worker_of(job)
-            if worker:
-                self._out.append(Revoke(worker.id, job))
             self._end(job, "cancelled", gone=worker is not None)
+            if worker:
+                self._out.append(do.Revoke(worker.id, job))
 
     # ------------------------------------------------------------------ workers answer
 
-    def _answered(self, event: Answered) -> None:
+    def _answered(self, event: on.Answered) -> None:
         worker = self.workers[event.worker]
         queue, jobs = worker.queue, self.jobs
         take, drop, successors = queue.pop, jobs.pop, self.graph.successors
@@ -455,13 +275,14 @@ class Scheduler:
         worker.heard = event.now
         last: Spec | None = None
         total = runs = 0
-        plain = not (self.soft or self.tries or self.ready.current)
+        plain = not (self.soft or self.tries or self.ready.current or self.graph.heirs)
         for job, end, started, duration in event.rows:
             if job == worker.job and started + duration > worker.at:
                 continue  # it came after the verdict: the death will settle it
-            key = take(job, None)
-            if key is None or end >= len(ENDS):
-                self._kill(worker, "protocol", 0)
+            key = take(job, None) if end < len(ENDS) else None
+            if key is None:
+                if not worker.leaving:
+                    self._kill(worker, "protocol", 0)
                 break
             spec = drop(job, None)
             if spec is None:
@@ -470,8 +291,9 @@ class Scheduler:
                 if last and runs:
                     self._learn(last.fn, total, runs)
                 last, total, runs = spec, 0, 0
-            total += duration
-            runs += 1
+            if end < on.REVOKED:
+                total += duration
+                runs += 1
             if end == 0:
                 done.append(job)
                 if not plain:
@@ -480,21 +302,21 @@ class Scheduler:
                 jobs[job] = spec
                 self._failed(job, spec, key, ENDS[end])
             if end == 0 and job in successors:
-                self._out.append(Settle(GOOD, done, []))  # before what its end decides
+                self._out.append(do.Settle(GOOD, done, []))  # before what its end decides
                 done = []
                 self._cascade(job, GOOD)
         if last and runs:
             self._learn(last.fn, total, runs)
         worker.load = worker.load * len(queue) // before if queue else 0
         if done:
-            self._out.append(Settle(GOOD, done, []))
+            self._out.append(do.Settle(GOOD, done, []))
         if not queue and not worker.leaving:
             worker.watch = NEVER
             if worker.used_up:
                 self._retire(worker)
 
     def _learn(self, fn: int, total: int, runs: int) -> None:
-        """Update the estimate; a run four times as long replaces it, else a function that became slow keeps its depth."""
+        """Update the estimate; a run four times as long replaces it, for a function may become slow."""
         mean = total // runs
         old = self.estimates.get(fn)
         if old is None or mean > 4 * old:
@@ -504,7 +326,7 @@ class Scheduler:
 
     # ------------------------------------------------------------------ workers come and go
 
-    def _worker_ready(self, event: WorkerReady) -> None:
+    def _worker_ready(self, event: on.WorkerReady) -> None:
         worker = self.workers.get(event.worker)
         if worker is None or worker.ready or worker.leaving:
             return
@@ -516,14 +338,15 @@ class Scheduler:
             self.spares.append(worker)
 
     def _hire(self) -> None:
-        busy = sum(1 for worker in self.active.values() if worker.queue)
+        # whoever is idle while a job is ready is of no use to it: it needs an unused process
+        busy = len(self.active) if self.ready.head() else sum(1 for w in self.active.values() if w.queue)
         wanted = min(self.max_workers, len(self.ready) + busy) + self.spare_workers
         while self.staff < wanted and not self.broken and not self.halted:
             self._last_worker += 1
             until = self.now + self.start_timeout_ns if self.start_timeout_ns else NEVER
             self.workers[self._last_worker] = Worker(self._last_worker, until)
             self.staff += 1
-            self._out.append(StartWorker(self._last_worker))
+            self._out.append(do.StartWorker(self._last_worker))
 
     def _leave(self, worker: Worker) -> None:
         """The worker gets nothing more; a spare takes its place."""
@@ -542,23 +365,24 @@ class Scheduler:
     def _retire(self, worker: Worker) -> None:
         self._leave(worker)
         worker.watch = self.now + EXIT_NS
-        self._out.append(RetireWorker(worker.id))
+        self._out.append(do.RetireWorker(worker.id))
 
     def _kill(self, worker: Worker, why: str, job: int) -> None:
         self._leave(worker)
         worker.watch = NEVER
-        self._out.append(KillWorker(worker.id, why, job))
+        self._out.append(do.KillWorker(worker.id, why, job))
 
-    def _condemned(self, event: Condemned) -> None:
+    def _condemned(self, event: on.Condemned) -> None:
         worker = self.workers.get(event.worker)
         if worker:
             worker.job, worker.at = event.job, event.at
             self._leave(worker)
 
-    def _worker_died(self, event: WorkerDied) -> None:
+    def _worker_died(self, event: on.WorkerDied) -> None:
         worker = self.workers.pop(event.worker, None)
         if worker is None:
             return
+        explained = event.ready or worker.leaving
         self._leave(worker)
         blamed = event.job
         if event.why == "protocol" and blamed not in worker.queue:
@@ -572,33 +396,30 @@ class Scheduler:
             elif self.dropping:
                 self._end(job, "cancelled", gone=True)
             else:
-                self._push(job, key)
-                if job in self.graph.successors and job in self.soft:
-                    self._dirty[job] = None
-        if not event.ready and self.restarts.exceeded(self.now):
-            self._break("workers died before they were ready")
+                self._return(job, key)
+        if not explained:
+            self._unexplained("workers died before they were ready")
 
-    def _warden_died(self, event: WardenDied) -> None:
-        if self.restarts.exceeded(event.now):
-            self._break("the warden died again and again")
+    def _warden_died(self, _event: on.WardenDied) -> None:
+        for worker in self.workers.values():
+            self._leave(worker)  # they die with it, which explains their deaths
+        self._unexplained("the warden died again and again")
 
-    def _break(self, what: str) -> None:
-        """No worker can be had: say so and fail, never spin (restart intensity)."""
+    def _unexplained(self, what: str) -> None:
+        """A death that no job explains.  Too many: no worker can be had; say so, never spin."""
         window = self.restarts
+        if not window.exceeded(self.now):
+            return
         self.broken = f"{what}: more than {window.intensity} times in {window.period_ns / 1e9:g} s"
         self.closed = self.dropping = True
-        for container in (self.jobs, self.graph.waiting, self.graph.successors, self.delayed, self.soft):
+        for job in self.jobs:
+            self._forget(job)
+        for container in (self.jobs, self.graph.waiting, self.graph.successors, self.delayed):
             container.clear()
-
-    def _worker_of(self, job: int) -> Worker | None:
-        for worker in self.workers.values():
-            if job in worker.queue:
-                return worker
-        return None
 
     # ------------------------------------------------------------------ time passes
 
-    def _fired(self, event: Fired) -> None:
+    def _fired(self, event: on.Fired) -> None:
         for worker in self.workers.values():
             if worker.watch <= event.now:
                 self._look(worker, *event.marks.get(worker.id, (0, 0)))
@@ -608,6 +429,8 @@ class Scheduler:
         now, worker.watch = self.now, NEVER
         if worker.leaving or not worker.ready:
             self._kill(worker, "crashed", 0)  # it does not leave, or does not come
+            if not worker.ready:
+                self._unexplained("workers were not ready in time")
             return
         if not worker.queue:
             return
@@ -615,8 +438,12 @@ class Scheduler:
             timeout = self.jobs[job].timeout_ns
             late = self._kills_at(job, worker.queue[job])
             why = "deadline"
-            if timeout and min(max(started, worker.sent), now) + timeout < late:
-                late, why = min(max(started, worker.sent), now) + timeout, "timeout"
+            if worker.seen != job:
+                worker.seen, worker.seen_at = job, now
+            if not worker.sent <= started <= now:
+                started = worker.seen_at  # a job scribbled there
+            if timeout and started + timeout < late:
+                late, why = started + timeout, "timeout"
             if late + WORD_NS <= now:
                 self._kill(worker, why, job)
                 return
@@ -625,7 +452,7 @@ class Scheduler:
             worker.watch = now + WORD_NS
         if len(worker.queue) > 1:
             if now - worker.heard >= PEEK_NS:
-                self._out.append(Peek(worker.id))
+                self._out.append(do.Peek(worker.id))
             worker.watch = min(worker.watch, now + PEEK_NS)
 
     def _limit_of(self, job: int, key: int) -> int:
@@ -640,17 +467,21 @@ class Scheduler:
         """Fill the free workers; return True if that made room for another round."""
         free = [w for w in self.active.values() if w.load <= BUDGET_NS // 2 and not w.used_up]
         free.sort(key=_load)
-        again = False
+        passed = again = False
         for left in range(len(free), 0, -1):
             worker = free[-left]
             waiting = len(self.ready)
             if not waiting:
                 break
-            again |= self._fill(worker, min(DEPTH, len(worker.queue) - (-waiting // left)))
+            sent = self._fill(worker, min(DEPTH, len(worker.queue) - (-waiting // left)))
+            if worker.leaving:
+                return True
+            again |= passed and sent  # who was passed over may be fit for the next in line
+            passed |= not sent
         return again
 
     def _fill(self, worker: Worker, room: int) -> bool:
-        """Send jobs to one worker, up to `room` in its queue; an even share, so that no other idles."""
+        """Send jobs to one worker, up to `room` in its queue (an even share, so that no other idles)."""
         ready, jobs, queue, now = self.ready, self.jobs, worker.queue, self.now
         limit = (now + 1) << DUE_SHIFT
         if self.max_tasks:
@@ -674,11 +505,11 @@ class Scheduler:
                 last = spec
                 cost = BUDGET_NS if spec.fresh else self.estimates.get(spec.fn, BUDGET_NS)
                 timeout = spec.timeout_ns
-            if number and load + cost > BUDGET_NS:
+            if number and load + cost >= BUDGET_NS:
                 break
             if spec.fresh and worker.given:
                 if not queue:
-                    self._retire(worker)
+                    self._give_way(worker)
                 break
             ready.pop(key)
             queue[job] = key
@@ -693,30 +524,39 @@ class Scheduler:
                 worker.used_up = True
                 break
         if not ids:
-            return worker.leaving and bool(self.active)
+            return False
         if number == len(ids):
             worker.sent = worker.heard = now
         worker.load, worker.given = load, worker.given + len(ids)
         if worker.given == self.max_tasks:
             worker.used_up = True
         worker.watch = min(watch, now + PEEK_NS) if number > 1 else watch
-        self._out.append(Dispatch(worker.id, ids))
-        return False
+        self._out.append(do.Dispatch(worker.id, ids))
+        return True
+
+    def _give_way(self, worker: Worker) -> None:
+        """The first in line needs an unused process: make room for one, unless one is here or on its way."""
+        if any(not other.given for other in self.active.values()):
+            return
+        starting = self.staff - len(self.active) - len(self.spares)
+        full = self.staff >= self.max_workers + self.spare_workers
+        if self.spares or (full and not starting):
+            self._retire(worker)
 
     # ------------------------------------------------------------------ the executor's life
 
-    def _paused(self, _event: Paused) -> None:
-        self.paused = True
+    def _paused(self, _event: on.Paused) -> None:
+        self.paused = not self.closed
 
-    def _resumed(self, _event: Resumed) -> None:
+    def _resumed(self, _event: on.Resumed) -> None:
         self.paused = False
 
-    def _closed(self, event: Closed) -> None:
+    def _closed(self, event: on.Closed) -> None:
         self.closed, self.paused = True, False
         if event.drop:
             self._drop()
 
-    def _stopped(self, event: Stopped) -> None:
+    def _stopped(self, event: on.Stopped) -> None:
         self.closed = self.dropping = True
         self._drop()
         self.stop_at = min(self.stop_at, event.now + event.grace)
@@ -736,10 +576,10 @@ class Scheduler:
 
     # ------------------------------------------------------------------ memory
 
-    def _remember(self, events: Sequence[Event], out: list[Command]) -> None:
+    def _remember(self, events: Sequence[on.Event], out: list[do.Command]) -> None:
         rows = 1 + len(out)
         for event in events:
-            if type(event) is Submitted or type(event) is Answered:
+            if type(event) is on.Submitted or type(event) is on.Answered:
                 rows += len(event.rows)
         self.history.append((events, out, rows))
         self._history_rows += rows
@@ -755,16 +595,16 @@ def _load(worker: Worker) -> int:
 
 
 _ON: dict[type, Callable[[Scheduler, Any], None]] = {
-    Submitted: Scheduler._submitted,
-    Answered: Scheduler._answered,
-    WorkerReady: Scheduler._worker_ready,
-    Condemned: Scheduler._condemned,
-    WorkerDied: Scheduler._worker_died,
-    WardenDied: Scheduler._warden_died,
-    Cancelled: Scheduler._cancelled,
-    Fired: Scheduler._fired,
-    Paused: Scheduler._paused,
-    Resumed: Scheduler._resumed,
-    Closed: Scheduler._closed,
-    Stopped: Scheduler._stopped,
+    on.Submitted: Scheduler._submitted,
+    on.Answered: Scheduler._answered,
+    on.WorkerReady: Scheduler._worker_ready,
+    on.Condemned: Scheduler._condemned,
+    on.WorkerDied: Scheduler._worker_died,
+    on.WardenDied: Scheduler._warden_died,
+    on.Cancelled: Scheduler._cancelled,
+    on.Fired: Scheduler._fired,
+    on.Paused: Scheduler._paused,
+    on.Resumed: Scheduler._resumed,
+    on.Closed: Scheduler._closed,
+    on.Stopped: Scheduler._stopped,
 }

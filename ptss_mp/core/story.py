@@ -33,8 +33,8 @@ def narrate(events: Sequence[Event], commands: Sequence[Command]) -> Iterator[Li
                 after = row[4]
                 yield Line(now, row[0], "submitted", 0, f"after {len(after)} jobs" if after else "")
         elif isinstance(event, Answered):
-            for row in event.rows:
-                yield Line(now, row[0], "answered", event.worker, f"ran {row[3] / 1e6:.3f} ms")
+            for job, _, _, took in event.rows:
+                yield Line(now, job, "answered", event.worker, f"ran {took / 1e6:.3f} ms")
         elif isinstance(event, Condemned):
             yield Line(now, event.job, "condemned", event.worker, event.why)
         elif isinstance(event, WorkerDied) and event.job:

@@ -9,7 +9,8 @@ from ..core.story import Line, narrate, story
 from ..shell.clock import wall
 
 if TYPE_CHECKING:
-    from ..executor import Event, Pool
+    from ..executor import Event
+    from ..pool import Pool
 
 _LAST = frozenset(
     (

@@ -7,11 +7,11 @@ processes share; wall time is derived from them when somebody asks.
 from __future__ import annotations
 
 import time
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 monotonic_ns = time.monotonic_ns
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def wall(at_ns: int) -> datetime:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import mmap
 import os
 import pickle
+import select
 import signal
 import socket
 import subprocess
@@ -26,6 +28,7 @@ from ..warden.protocol import (
     TICK_MIN_NS,
     WHYS,
 )
+from .clock import monotonic_ns
 
 TAG = "PTSS_MP_WORKER"  # in the environment of all that stems from a pool: the last line when the warden died
 SWEEPS = 50  # rounds of the sweep by environment; one that forks faster than we read /proc is beyond it
@@ -102,10 +105,13 @@ class Warden:
         self._send(b"Q")
 
     def _send(self, data: bytes) -> None:
-        try:
+        with contextlib.suppress(OSError):  # it is dying: its pidfd tells.  The buffer holds thousands of messages
             self.sock.send(data)
-        except OSError:
-            pass  # it is dying: its pidfd tells.  The buffer holds thousands of such messages
+
+    @property
+    def tick_ns(self) -> int:
+        """How often the warden looks at busy workers at the latest; 0: as it likes."""
+        return self.words[TICK]
 
     def watch_for(self, timeout_ns: int) -> None:
         """Let the warden's tick be short enough for this timeout."""
@@ -157,17 +163,28 @@ class Warden:
 
     def kill(self) -> None:
         """SIGKILL; what it leaves is swept."""
-        try:
+        with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+
+    def dismiss(self) -> None:
+        """Let it kill and reap everything; it gives itself 5 s, and gets 6."""
+        self.quit()
+        if not select.select([self.pidfd], [], [], 6)[0]:
+            self.kill()
+
+    def abandon(self) -> None:
+        """Close all descriptors (as such in a fork of the program)."""
+        self.sock.close()
+        for name in ("pidfd", "nudge_fd"):
+            fd = getattr(self, name)
+            setattr(self, name, -1)  # forgotten first: a fork in this moment closes no reused number
+            if fd >= 0:
+                os.close(fd)
 
     def close(self) -> None:
         """Let go of everything; the process has ended."""
         self.process.wait()
-        self.sock.close()
-        os.close(self.pidfd)
-        os.close(self.nudge_fd)
+        self.abandon()
         self.words.release()
         self.limits.close()
 
@@ -194,3 +211,14 @@ def sweep(tag: str) -> int:
         if not found:
             return total
     return total
+
+
+def await_deaths(pidfds: list[int], within_ns: int) -> None:
+    """Wait until all these processes, which were sent SIGKILL, are dead; at most so long."""
+    poll, until, left = select.poll(), monotonic_ns() + within_ns, set(pidfds)
+    for fd in pidfds:
+        poll.register(fd, select.POLLIN)
+    while left and monotonic_ns() < until:
+        for fd, _ in poll.poll(max(1, (until - monotonic_ns()) // 1_000_000)):
+            poll.unregister(fd)
+            left.discard(fd)

@@ -11,7 +11,7 @@ from ..core.job import Spec
 from ..declare import Rules, Task
 
 if TYPE_CHECKING:
-    from .supervisor import Supervisor
+    from ..pool import Pool
 
 
 class Function:
@@ -41,7 +41,7 @@ class Use:
 
     __slots__ = ("deadline_ns", "fn", "function", "key", "name", "pool", "rules", "spec", "special", "view")
 
-    def __init__(self, pool: Supervisor, view: Any, fn: Any, function: Function, rules: Rules, name: str) -> None:
+    def __init__(self, pool: Pool, view: Any, fn: Any, function: Function, rules: Rules, name: str) -> None:
         self.pool, self.view, self.fn, self.function, self.rules, self.name = pool, view, fn, function, rules, name
         self.key = f"{getattr(fn, '__module__', None) or '?'}.{getattr(fn, '__qualname__', type(fn).__name__)}"
         self.spec = Spec(

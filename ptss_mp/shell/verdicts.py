@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import wire
 from ..core.job import NEVER
+from ..warden.protocol import WHYS
 from .channel import Answer, Channel
 from .report import Report
 
@@ -22,11 +23,27 @@ def extra_of(future: Future[Any]) -> Extra:
     return future._extra
 
 
+def judge(channel: Channel) -> tuple[int, str]:
+    """Return (attempt to blame or 0, why) of a worker that is dead.
+
+    In this order: the verdict that was told, the verdict that was written, the marker, nobody.
+    A limit blames the attempt that the warden named and no other.
+    """
+    marked = channel.marked()[0]
+    job, why = channel.verdict or (0, "")
+    if not why:
+        number, _, _, job = channel.cell()
+        why = WHYS[number] if 0 < number < len(WHYS) else ""
+    if not why:
+        return marked, "crashed"
+    return job or (0 if why in ("timeout", "deadline") else marked), why
+
+
 def explain(channel: Channel, future: Future[Any] | None, why: str, now: int) -> Report:
     """Return the report of the attempt for which a worker died."""
     report = channel.last_report(why, now)
     report.attempts = 1
-    how = report.exited(channel.status) if channel.status >= 0 else ""
+    how = report.exited(channel.status) if why in ("crashed", "protocol") and channel.status >= 0 else ""
     ran = report.duration / 1e9
     if why == "timeout" and future:
         report.limit = future._use.spec.timeout_ns / 1e9

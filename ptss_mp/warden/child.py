@@ -17,7 +17,8 @@ from typing import Any
 
 from .. import wire
 from ..codec import describe
-from ..wire import ANSWERS, PAGE_BYTES, READY
+from ..marker import PAGE_BYTES, READY
+from ..wire import ANSWERS
 from ..worker import ANSWERS_FD, BOOT_FD, CALLS_FD, ERR_FD, FAULT_FD, OUT_FD, PAGE_FD, Loop
 from .kernel import DUMP_SIGNAL, PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, prctl
 
@@ -69,9 +70,9 @@ def begin(warden: int, options: dict[str, Any]) -> None:
     faulthandler.enable(file=FAULT_FD, all_threads=True)
     if options["dump"]:  # chain: the dump is the last act, the signal's default action ends the process
         faulthandler.register(DUMP_SIGNAL, file=FAULT_FD, all_threads=True, chain=True)
-    sys.stdin = open(0, closefd=False)
-    sys.stdout = open(1, "w", buffering=1, closefd=False, errors="backslashreplace")
-    sys.stderr = open(2, "w", buffering=1, closefd=False, errors="backslashreplace")
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - for the life of the process, as the next two
+    sys.stdout = open(1, "w", buffering=1, closefd=False, errors="backslashreplace")  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, closefd=False, errors="backslashreplace")  # noqa: SIM115
     if "numpy.random" in sys.modules:  # `random` reseeds itself after a fork, numpy does not
         sys.modules["numpy.random"].seed()
     page = mmap.mmap(PAGE_FD, PAGE_BYTES)

@@ -12,7 +12,7 @@ import mmap
 import os
 import time
 
-from .. import wire
+from .. import marker
 from . import kernel
 from .protocol import (
     ASLEEP,
@@ -50,7 +50,7 @@ class Watched:
 
     def __init__(self, number: int, slot: int, pid: int, pidfd: int, page: int, out: int, err: int) -> None:
         self.number, self.slot, self.pid, self.pidfd = number, slot * SLOT_BYTES, pid, pidfd
-        self.page = mmap.mmap(page, wire.PAGE_BYTES, prot=mmap.PROT_READ)
+        self.page = mmap.mmap(page, marker.PAGE_BYTES, prot=mmap.PROT_READ)
         self.page.madvise(mmap.MADV_DONTFORK)  # in a child it is a hole: never touch or close it there
         self.words = memoryview(self.page).cast("Q")
         self.out = {os.dup(out): 0, os.dup(err): 0}  # descriptor -> bytes given back so far
@@ -69,11 +69,11 @@ class Watched:
         """Return (job, start, number completed); job 0 between two attempts."""
         words = self.words
         for _ in range(4):
-            job = words[wire.RUNNING]
-            began, number, done = words[wire.STARTED], words[wire.NUMBER], words[wire.COMPLETED]
-            if words[wire.RUNNING] == job:
+            job = words[marker.RUNNING]
+            began, number, done = words[marker.STARTED], words[marker.NUMBER], words[marker.COMPLETED]
+            if words[marker.RUNNING] == job:
                 return (job if number == done else 0), began, done
-        return 0, 0, words[wire.COMPLETED]
+        return 0, 0, words[marker.COMPLETED]
 
     def trim(self, keep: int) -> None:
         """Give back what was printed more than `keep` bytes ago; offsets stay."""
@@ -127,7 +127,7 @@ class Limits:
             honest = job and sent <= began <= time.monotonic_ns()
             worker.began = began if honest else max(sent, worker.seen_at)
             worker.job = job
-        if worker.words[wire.SENDING]:
+        if worker.words[marker.SENDING]:
             return now + 3_600_000_000_000, 0  # the transfer of a result is not the job's time
         due, why = worker.began + timeout if timeout else 1 << 62, TIMEOUT
         if deadline and deadline + (0 if job else NOT_BEGUN_NS) < due:

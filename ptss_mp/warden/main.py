@@ -27,7 +27,7 @@ import sys
 import time
 from typing import Any, NoReturn
 
-from .. import wire
+from .. import marker, wire
 from . import child, kernel, proc, protocol
 from .clock import Limits, Watched
 from .protocol import DUMP_NS, EXITED, FORK, FORKED, KILL, READY, TICK_MAX_NS, VERDICT
@@ -84,7 +84,7 @@ def prepare_main(data: dict[str, Any], options: dict[str, Any]) -> None:
 
     wire.importing_main = True
     try:
-        spawn.prepare(data)  # type: ignore[attr-defined]
+        spawn.prepare(data)
     finally:
         wire.importing_main = False
     options["main"] = True
@@ -183,7 +183,7 @@ class Warden:
         """Make a worker and hand its ends to the parent."""
         calls_out, calls_in = os.pipe()
         answers_out, answers_in = os.pipe()
-        page = wire.seal_page("ptss_mp-page")
+        page = marker.seal_page("ptss_mp-page")
         out, err, fault = (os.memfd_create(f"ptss_mp-{name}", os.MFD_CLOEXEC) for name in ("out", "err", "fault"))
         ends = (calls_out, answers_in, fault, page, out, err)
         pid = os.fork()
@@ -217,7 +217,7 @@ class Warden:
             signal.signal(signal.SIGHUP, signal.SIG_DFL)
             os.execv(command[0], command)
         except BaseException:
-            sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+            sys.excepthook(*sys.exc_info())
         finally:
             os._exit(1)
 

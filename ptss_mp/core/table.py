@@ -1,0 +1,216 @@
+"""Where each job stands, and under which key: the containers, and what one deadline lends to another.
+
+A job that others wait for is ordered by the earliest deadline among itself and
+all that waits for it (modified deadlines: Chetto, Silly, Bouchentouf, Real-Time
+Systems 2, 1990), and gives that back when they wait no longer.  For killing,
+its own deadline stays its own (`soft`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heappush
+
+from .graph import Graph, Waiting
+from .job import DUE_SHIFT, NEVER, RELEASE_MASK, RELEASE_SHIFT, Prerequisite, Spec, State, key_of
+from .ready import ReadyQueue
+from .timers import Timers
+
+
+class Worker:
+    """What the core knows of one worker process.
+
+    Attributes:
+        queue: job -> its key, in the order in which they were sent; the first runs.
+        load: estimated work in the queue, ns.
+        watch: the next instant at which `_fired` must look here.
+        heard: instant of its last answer.
+        sent: instant of the dispatch that found its queue empty.
+        seen, seen_at: the attempt that its marker showed last, and since when.
+        given: attempts sent to it, ever.
+        ready: it can take jobs.
+        used_up: it has run what it may run; it leaves once it has answered.
+        leaving: condemned, killed or retired: it gets nothing more.
+        job, at: the attempt it was condemned for; answers after that instant do not count.
+    """
+
+    __slots__ = (
+        "at", "given", "heard", "id", "job", "leaving", "load", "queue", "ready", "seen", "seen_at", "sent",
+        "used_up", "watch",
+    )  # fmt: skip
+
+    def __init__(self, number: int, watch: int) -> None:
+        self.id = number
+        self.queue: dict[int, int] = {}
+        self.load = self.heard = self.sent = self.given = self.job = self.seen = self.seen_at = 0
+        self.watch = watch
+        self.at = NEVER
+        self.ready = self.leaving = self.used_up = False
+
+
+class Table:
+    """Every unsettled job is in exactly one of `graph.waiting`, `delayed`, `ready` and a worker's queue.
+
+    Attributes:
+        jobs: every unsettled job.
+        ready, graph, delayed: where it stands; `delayed` (start time, retry) holds its key.
+        workers: their queues hold the jobs that were sent.
+        soft: jobs whose key is due at another instant than their killing deadline -> (that, own due).
+        tries: failed attempts so far.
+        releases, expiries: when a delayed job is due, and when one that no queue's head tells expires.
+    """
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.jobs: dict[int, Spec] = {}
+        self.ready = ReadyQueue(self.jobs)
+        self.graph = Graph()
+        self.delayed: dict[int, int] = {}
+        self.workers: dict[int, Worker] = {}
+        self.soft: dict[int, tuple[int, int]] = {}
+        self.tries: dict[int, int] = {}
+        self.releases = Timers(self.delayed.__contains__)
+        self.expiries = Timers(self._can_expire)
+        self._dirty: dict[int, None] = {}  # jobs that may have to give back what they inherited
+
+    def state_of(self, job: int) -> State:
+        """Return where a job stands, by the container that holds it."""
+        if job not in self.jobs:
+            return State.SETTLED
+        if job in self.graph.waiting:
+            return State.WAITING
+        if job in self.delayed:
+            return State.DELAYED
+        return State.SENT if self._worker_of(job) else State.READY
+
+    def _worker_of(self, job: int) -> Worker | None:
+        for worker in self.workers.values():
+            if job in worker.queue:
+                return worker
+        return None
+
+    def _forget(self, job: int) -> None:
+        if self.soft:
+            self.soft.pop(job, None)
+        if self.tries:
+            self.tries.pop(job, None)
+        if self.ready.current:
+            self.ready.forget(job)
+        if self.graph.heirs:
+            self.graph.heirs.pop(job, None)
+
+    # ------------------------------------------------------------------ moves
+
+    def _arrive(self, job: int, key: int) -> None:
+        """A job's prerequisites are settled as asked: it is ready, or waits for its release."""
+        release = key >> RELEASE_SHIFT & RELEASE_MASK
+        if release > self.now:
+            self._delay(job, key, release)
+        else:
+            self._push(job, key)
+
+    def _delay(self, job: int, key: int, until: int) -> None:
+        self.delayed[job] = key
+        self.releases.push(until, job)
+        kills = self._kills_at(job, key)
+        if kills != NEVER:
+            self.expiries.push(kills, job)
+
+    def _push(self, job: int, key: int) -> None:
+        if not self.soft or job not in self.soft:
+            self.ready.push(key)
+            return
+        self.ready.push_soft(key)
+        kills = self.soft[job][0]
+        if kills != NEVER:
+            self.expiries.push(kills, job)
+
+    def _return(self, job: int, key: int, until: int = 0) -> None:
+        """Take a job back from a worker.  What waits for it may have come, gone or changed meanwhile."""
+        if job in self.graph.successors or job in self.soft:
+            old = key >> DUE_SHIFT
+            kills, own = self.soft.get(job) or (old, old)
+            due = min(own, self.graph.earliest_heir(job))
+            if due != kills:
+                self.soft[job] = (kills, own)
+            key += (due - old) << DUE_SHIFT
+        if until:
+            self._delay(job, key, until)
+        else:
+            self._push(job, key)
+
+    def _can_expire(self, job: int) -> bool:
+        return job in self.jobs and (job in self.graph.waiting or job in self.delayed or job in self.soft)
+
+    def _kills_at(self, job: int, key: int) -> int:
+        """The instant at which a job's own deadline ends it; NEVER if none does."""
+        soft = self.soft.get(job) if self.soft else None
+        return soft[0] if soft else key >> DUE_SHIFT
+
+    # ------------------------------------------------------------------ inheritance
+
+    def _urge(self, heir: int, edges: Iterable[Prerequisite], due: int) -> None:
+        """Order everything upstream of these edges at least by `due` (Chetto 1990, modified deadlines)."""
+        stack = [(edge, heir) for edge in edges]
+        while stack:
+            edge, heir = stack.pop()
+            job = edge.id
+            if job not in self.jobs:
+                continue
+            if job in self.graph.heirs:
+                heappush(self.graph.heirs[job], (due, heir))
+            key = self._key_of(edge)
+            if not key or key >> DUE_SHIFT <= due:
+                continue
+            self._rekey(job, key, due)
+            waiting = self.graph.waiting.get(job)
+            if waiting:
+                stack.extend((above, job) for above in waiting.after)
+
+    def _key_of(self, edge: Prerequisite) -> int:
+        """Return the key under which an unsettled job stands now, 0 if it was sent to a worker."""
+        job = edge.id
+        if job in self.graph.waiting:
+            return self.graph.waiting[job].key
+        if job in self.delayed:
+            return self.delayed[job]
+        if self._worker_of(job):
+            return 0
+        return self.ready.current.get(job) or key_of(self.jobs[job], edge.due, edge.release, job)
+
+    def _rekey(self, job: int, key: int, due: int) -> None:
+        old = key >> DUE_SHIFT
+        spec = self.jobs[job]
+        if job not in self.soft:
+            self.soft[job] = (old if spec.kill_at_deadline else NEVER, old)
+            if job not in self.graph.waiting and job not in self.delayed and old != NEVER:
+                self.expiries.push(old, job)
+        key += (due - old) << DUE_SHIFT
+        if job in self.graph.waiting:
+            self.graph.waiting[job].key = key
+        elif job in self.delayed:
+            self.delayed[job] = key
+        else:
+            self.ready.rekey(key)
+
+    def _relax(self) -> None:
+        """Give back what was inherited from jobs that wait no longer."""
+        graph = self.graph
+        while self._dirty:
+            job = next(iter(self._dirty))
+            del self._dirty[job]
+            if job not in self.jobs or job not in self.soft or self._worker_of(job):
+                continue
+            waiting = graph.waiting.get(job)
+            key = waiting.key if waiting else self.delayed.get(job) or self.ready.current.get(job, 0)
+            due = min(self.soft[job][1], graph.earliest_heir(job))
+            if key and key >> DUE_SHIFT != due:
+                self._rekey(job, key, due)
+                if waiting:
+                    self._mark(waiting)
+
+    def _mark(self, waiting: Waiting) -> None:
+        """The job waits no longer, or less urgently: what it had lent upstream is looked at again."""
+        for edge in waiting.after:
+            if edge.id in self.soft:
+                self._dirty[edge.id] = None

@@ -1,0 +1,214 @@
+"""What all views of an executor share: the supervisor, the function table, the names, the state.
+
+A pool is started at most once, by the process that made it or by one fork of
+it; interpreter exit finishes its work, and a fork of the program holds none of
+its descriptors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import sys
+import threading
+import time
+import weakref
+from enum import StrEnum
+from multiprocessing import spawn
+from typing import Any
+
+from . import wire
+from .core import events as on
+from .errors import ExecutorClosed, InvalidOption, PoolBroken, QueueFull
+from .future import Future
+from .shell.supervisor import Supervisor
+from .shell.use import Function, by_reference, pickled_reference
+
+WORKERS_MAX = 1_000  # each costs the parent eight descriptors
+NO_GUARD = """\
+a worker is importing this program's main module, and that started an Executor.
+Put what must run only once under these two lines:
+    if __name__ == "__main__":
+        main()"""
+
+
+class State(StrEnum):
+    """Of an executor.  Only RUNNING starts jobs; the first three accept them."""
+
+    INITIALIZED = "initialized"
+    RUNNING = "running"
+    PAUSED = "paused"
+    SHUTTING_DOWN = "shutting_down"
+    STOPPED = "stopped"
+
+
+class Pool(Supervisor):
+    """The supervisor, and what all views of an executor share beside it."""
+
+    def __init__(self, *args: Any, max_pending: int | None) -> None:
+        super().__init__(*args)
+        self.lock = threading.RLock()  # of starting and of the tables below; held for microseconds
+        self.state = State.INITIALIZED
+        self.functions: dict[Any, Function] = {}
+        self.value_numbers: dict[str, int] = {}
+        self.names: weakref.WeakValueDictionary[str, Future[Any]] = weakref.WeakValueDictionary()
+        self.max_pending = max_pending
+        self.pid = 0
+        if max_pending is not None:
+            self.room = threading.Condition()
+
+    def estimate_of(self, name: str) -> int:
+        """Return the number under which the run time of functions sent by value is learnt."""
+        with self.lock:
+            return self.value_numbers.setdefault(name, -2 - len(self.value_numbers))
+
+    def function(self, fn: Any) -> Function:
+        """Return how a function gets to the workers.
+
+        Raises:
+            Exception: whatever pickling it raised.
+        """
+        if not by_reference(fn):
+            return Function(fn, wire.BY_VALUE, b"")
+        with self.lock:
+            found = self.functions.get(fn)
+            if found is None:
+                found = Function(fn, len(self.functions), pickled_reference(fn))
+                self.functions[fn] = found
+                self.notice_main(found.pickled)
+            return found
+
+    def notice_main(self, pickled: bytes) -> None:
+        """If a call refers to `__main__`, let warden and workers import it (once)."""
+        if self.main_data or b"__main__" not in pickled:
+            return
+        data = spawn.get_preparation_data("ptss_mp")
+        data["authkey"] = bytes(data["authkey"])
+        self.main_data = pickle.dumps(data)
+        self.control(self._tell_main)
+
+    def _tell_main(self, _now: int) -> None:
+        if self.warden and not self.main_told:
+            self.main_told = True
+            self.warden.prepare_main(self.main_data)
+
+    def open(self) -> None:
+        """Start if that has not happened; refuse if nothing more is accepted.
+
+        Raises:
+            ExecutorClosed, PoolBroken, RuntimeError: the pool's state, or a fork's child.
+        """
+        if self.pid and self.pid != os.getpid():
+            raise RuntimeError("this executor was started by the process before its fork; make another one here")
+        if self.broken:
+            raise PoolBroken(str(self.broken))
+        if self.state in (State.SHUTTING_DOWN, State.STOPPED):
+            raise ExecutorClosed("cannot schedule new futures after shutdown")
+        if self.pid:
+            return
+        if wire.importing_main:
+            raise RuntimeError(NO_GUARD)
+        with self.lock:
+            if self.state is State.INITIALIZED:
+                self.pid = os.getpid()
+                self.start()
+                self.state = State.RUNNING
+                _live.add(self)
+
+    def wait_for_room(self) -> None:
+        """Block while `max_pending` jobs are held.
+
+        Raises:
+            QueueFull: blocking here would freeze an event loop or the callbacks.
+        """
+        assert self.room is not None
+        if len(self.futures) < (self.max_pending or 0):
+            return
+        if self.callbacks.here or _in_event_loop():
+            raise QueueFull(f"{len(self.futures)} jobs are held, allowed are {self.max_pending} (max_pending)")
+        with self.room:
+            while len(self.futures) >= (self.max_pending or 0) and not self.finished.is_set():
+                self.room.wait(1.0)
+
+    def close_down(self, drop: bool) -> None:
+        """Accept nothing more; end when all is settled."""
+        with self.lock:
+            started = self.pid == os.getpid()
+            if self.state is not State.STOPPED:
+                self.state = State.SHUTTING_DOWN if started else State.STOPPED
+        if started:
+            self.control(lambda now: on.Closed(now, drop))
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until loop and callbacks have ended; from a callback, until the loop has."""
+        if self.pid != os.getpid():
+            return True
+        until = None if timeout is None else time.monotonic() + timeout
+        for thread in (self.thread, self.callbacks.thread):
+            if thread is threading.current_thread():
+                continue
+            thread.join(None if until is None else max(0.0, until - time.monotonic()))
+            if thread.is_alive():
+                return False
+        self.state = State.STOPPED
+        return True
+
+
+_live: weakref.WeakSet[Pool] = weakref.WeakSet()
+
+
+def _at_exit() -> None:
+    """Interpreter exit finishes the work, as the standard library's executors do."""
+    for pool in list(_live):
+        pool.close_down(False)
+    for pool in list(_live):
+        pool.join()
+
+
+def _after_fork() -> None:
+    """A fork of the program does nothing with the pool, and holds none of its descriptors."""
+    for pool in list(_live):
+        _live.discard(pool)
+        for owner in (pool.poller, pool.warden, *pool.channels.values()):
+            if owner:
+                owner.abandon()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+threading._register_atexit(_at_exit)  # type: ignore[attr-defined]
+
+
+def _in_event_loop() -> bool:
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is None:
+        return False
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def cpus() -> int:
+    """Return how many CPUs this process may use: affinity, cgroup quota, and its share inside a worker."""
+    usable = len(os.sched_getaffinity(0))
+    with contextlib.suppress(OSError, ValueError):
+        with open("/sys/fs/cgroup/cpu.max") as f:
+            quota, period = f.read().split()
+        if quota != "max":
+            usable = min(usable, -(-int(quota) // int(period)))
+    return max(1, min(WORKERS_MAX, usable // wire.outer_workers))
+
+
+def spawns(context: Any) -> bool:
+    """Return True for a new interpreter per worker, False for forks of the warden."""
+    method = context if isinstance(context, str) or context is None else context.get_start_method()
+    if method == "fork":
+        raise InvalidOption(
+            "mp_context='fork' is refused: forking a program that has threads hands every lock they hold to the "
+            "worker, locked for ever; None (forks of a warden process) is as fast and safe, 'spawn' the slow way"
+        )
+    if method not in (None, "forkserver", "spawn"):
+        raise InvalidOption(f"mp_context must be None, 'forkserver' or 'spawn', not {method!r}")
+    return method == "spawn"

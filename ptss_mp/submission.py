@@ -1,0 +1,73 @@
+"""From a call to a job: names, instants, pickles, and what is said of a call that cannot be pickled."""
+
+from __future__ import annotations
+
+import pickle
+from concurrent.futures._base import FINISHED
+from datetime import datetime
+from typing import Any
+
+from .core.job import NEVER
+from .declare import Options
+from .errors import NotPicklable
+from .future import Future, submitting
+from .outcome import brief
+from .shell.clock import monotonic, monotonic_ns
+from .shell.report import Report
+from .shell.use import Use
+from .units import duration_ns
+
+
+def name_of(fn: Any) -> str:
+    """Return what a function is called; a partial is called what it wraps."""
+    inner = getattr(fn, "func", None)  # functools.partial
+    return getattr(fn, "__qualname__", None) or (name_of(inner) if inner else type(fn).__qualname__)
+
+
+def instants(given: Options, use: Use, now: int) -> tuple[int, int]:
+    """Return (release, deadline) of a job submitted now, as instants of the monotonic clock."""
+    start, deadline = given.get("start_time"), given.get("deadline")
+    release = now
+    if isinstance(start, datetime):
+        release = monotonic(start)
+    elif start is not None:
+        release = now + duration_ns(start, "start_time")
+    if isinstance(deadline, datetime):
+        return release, monotonic(deadline)
+    return release, release + use.deadline_ns if use.deadline_ns else NEVER
+
+
+def pickled_call(use: Use, args: Any, kwargs: Any, needs: list[Future[Any]]) -> bytes:
+    """Pickle a call; Futures met on the way are noted in `needs`."""
+    outer, submitting.needs = submitting.needs, needs
+    try:
+        if use.function.number < 0:
+            return pickle.dumps((use.fn, args, kwargs), 5)
+        return pickle.dumps((args, kwargs), 5)
+    finally:
+        submitting.needs = outer
+
+
+def born_failed(future: Future[Any], use: Use, args: Any, kwargs: Any, error: BaseException) -> Future[Any]:
+    """Return a Future that is settled: a part of its call cannot be pickled."""
+    parts: list[tuple[str, Any]] = [("function", use.fn)] if use.function.number < 0 else []
+    parts += [(f"argument {i}", arg) for i, arg in enumerate(args, 1)]
+    parts += [(f"keyword {name}", value) for name, value in kwargs.items()]
+    guilty = "call"
+    for part, value in parts:
+        submitting.needs = []
+        try:
+            pickle.dumps(value, 5)
+        except BaseException:
+            guilty = part
+            break
+        finally:
+            submitting.needs = None
+    text = f"job {use.name!r}: its {guilty} cannot be pickled: {brief(error)}"
+    cause = NotPicklable(text, part=guilty)
+    cause.__cause__ = error if isinstance(error, Exception) else None
+    report = Report("not_picklable", monotonic_ns())
+    report.error, report.cause = f"its {guilty} cannot be pickled: {brief(error)}", cause
+    future._report = report
+    future._end(FINISHED)
+    return future

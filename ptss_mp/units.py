@@ -1,0 +1,97 @@
+"""Durations, whole numbers and names: read, checked, refused in one sentence."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from .errors import InvalidOption, InvalidType
+
+SECOND_NS = 1_000_000_000
+DURATION_MAX_NS = 10 * 366 * 86_400 * SECOND_NS  # ten years: beyond it a duration is a mistake
+
+_UNITS_NS = {
+    "ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": SECOND_NS,
+    "m": 60 * SECOND_NS, "min": 60 * SECOND_NS, "h": 3_600 * SECOND_NS, "d": 86_400 * SECOND_NS,
+}  # fmt: skip
+_PART = re.compile(r"(\d+(?:\.\d+)?)([a-zµ]+)")
+
+
+def duration_ns(value: float | timedelta | str, what: str, *, bare_strings: bool = False) -> int:
+    """Return a duration in nanoseconds.
+
+    Args:
+        value: seconds, a timedelta, or text such as "250ms", "90s", "1h30m", "2d".
+        what: the option's name, for the error.
+        bare_strings: take "90" as seconds (the command line does).
+
+    Raises:
+        InvalidType: another type, bool included.
+        InvalidOption: NaN, infinite, zero, negative, above ten years, or unreadable.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | timedelta | str):
+        raise InvalidType(
+            f"{what} must be seconds, a timedelta or text like '90s', not {type(value).__name__}"
+        )
+    if isinstance(value, timedelta):
+        ns = value // timedelta(microseconds=1) * 1_000
+    elif isinstance(value, str):
+        ns = _read_duration(value, what, bare_strings)
+    else:
+        if not math.isfinite(value):
+            raise InvalidOption(f"{what} must be a finite number of seconds, not {value}")
+        ns = round(value * SECOND_NS)
+    if ns <= 0:
+        raise InvalidOption(f"{what} must be above zero, not {value!r}")
+    if ns > DURATION_MAX_NS:
+        raise InvalidOption(f"{what} must be at most ten years, not {value!r}")
+    return ns
+
+
+def _read_duration(text: str, what: str, bare: bool) -> int:
+    stripped = text.strip().lower()
+    if bare and re.fullmatch(r"\d+(\.\d+)?", stripped):
+        return round(float(stripped) * SECOND_NS)
+    parts = _PART.findall(stripped)
+    known = parts and all(unit in _UNITS_NS for _, unit in parts)
+    if not known or "".join(n + u for n, u in parts) != stripped:
+        raise InvalidOption(f"{what} must look like '250ms', '90s', '1h30m' or '2d', not {text!r}")
+    return round(sum(float(number) * _UNITS_NS[unit] for number, unit in parts))
+
+
+def aware(value: datetime, what: str) -> datetime:
+    """Return `value` if it carries a time zone; else raise."""
+    if value.tzinfo is None or value.utcoffset() is None:
+        raise InvalidOption(f"{what} must carry a time zone; {value.isoformat()} has none")
+    return value
+
+
+def text(value: Any, what: str) -> None:
+    """Raise unless `value` is printable text of 1 to 1000 characters."""
+    if not isinstance(value, str):
+        raise InvalidType(f"{what} must be text, not {type(value).__name__}")
+    if not value or len(value) > 1000:
+        raise InvalidOption(f"{what} must have 1 to 1000 characters, not {len(value)}")
+    bad = next((c for c in value if not c.isprintable()), None)
+    if bad is not None:
+        raise InvalidOption(f"{what} must be printable, {value!r:.80} is not")
+
+
+def whole(value: Any, what: str, low: int, high: int) -> int:
+    """Return `value` if it is an int (no bool) within low..high; else raise."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidType(f"{what} must be a whole number, not {type(value).__name__}")
+    if not low <= value <= high:
+        raise InvalidOption(f"{what} must be within {low} and {high}, not {value}")
+    return value
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """Return "; did you mean 'x'?" for the nearest of `words`, or ""."""
+    import difflib
+
+    close = difflib.get_close_matches(word, list(words), 1)
+    return f"; did you mean {close[0]!r}?" if close else ""

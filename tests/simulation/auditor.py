@@ -1,0 +1,448 @@
+"""The auditor: holds what the core said against what it was told, and against nothing else.
+
+It shares no code with the core and knows none of its containers.  From the
+events and commands alone it re-derives the promises to users: each job settles
+once and for the right reason (P1, P2), and starts neither early nor out of
+order (P3).  The numbers stand here again on purpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+NEVER = 1 << 61
+DEPTH_MAX = 64
+BUDGET_NS = 1_000_000  # DESIGN 5.7: work queued at one worker
+WORD_NS = 50_000_000  # how long the warden's word is waited for
+EXIT_NS = 2_000_000_000  # how long a retired worker may take to leave
+BATCH_NS = 1_000_000  # longest that events of one step are apart in the world
+BACKOFF_NS = 1_000_000_000  # API, Retry: doubled each time, up to a minute, 10 % jitter
+PERIOD_NS = 10_000_000_000  # of the restart intensity
+ANSWERS = ("succeeded", "failed", "not_picklable", "not_picklable", "cancelled", "deadline")
+RETRYABLE = ("failed", "crashed", "timeout")
+HARMLESS = ("succeeded", "skipped")
+
+
+class Violation(AssertionError):
+    """A promise is broken."""
+
+    def __init__(self, what: str, job: int = 0) -> None:
+        super().__init__(f"job {job}: {what}" if job else what)
+        self.job = job
+
+
+class Job:
+    """What is known of a job from outside."""
+
+    __slots__ = (
+        "allowed", "due", "failures", "fn", "fresh", "heirs", "id", "kills", "must", "needs", "not_before",
+        "order", "postponed", "release", "retries", "run_if", "sent_at", "status", "timeout", "where",
+    )  # fmt: skip
+
+    def __init__(self, row: Any) -> None:
+        self.id, spec, self.due, self.release, _ = row
+        self.kills = self.due if spec.kill_at_deadline else NEVER
+        self.order = (spec.priority, self.release, self.id)
+        self.fn, self.timeout, self.fresh = spec.fn, spec.timeout_ns, spec.fresh
+        self.run_if, self.retries = spec.run_if, spec.retries
+        self.needs: dict[int, str] = {}  # prerequisite -> how it ended, "" if it has not
+        self.heirs: list[Job] = []
+        self.not_before = self.release
+        self.where = self.sent_at = self.failures = 0
+        self.status = ""
+        self.allowed: tuple[str, ...] = ()  # what this step's events let it end with
+        self.must = self.postponed = False  # this step's events end the job, or its attempt
+
+    def may_start(self) -> bool:
+        """Its prerequisites ended as it asks."""
+        ends = self.needs.values()
+        if self.run_if == "success":
+            return all(end == "succeeded" for end in ends)
+        if "" in ends:
+            return False
+        return self.run_if == "done" or any(end not in HARMLESS for end in ends)
+
+    def is_doomed(self) -> bool:
+        """Its prerequisites ended so that it can never start."""
+        ends = self.needs.values()
+        if self.run_if == "success":
+            return any(end not in ("", "succeeded") for end in ends)
+        return self.run_if == "failure" and "" not in ends and all(end in HARMLESS for end in ends)
+
+
+class Worker:
+    """What is known of a worker from outside."""
+
+    __slots__ = ("given", "id", "job", "limit", "queue", "ready", "sealed", "since", "why")
+
+    def __init__(self, number: int, now: int) -> None:
+        self.id, self.since = number, now
+        self.queue: dict[int, Job] = {}
+        self.given = self.job = 0
+        self.limit = NEVER
+        self.ready = self.sealed = False
+        self.why = ""  # "retired", "condemned", "killed" or "orphaned": it must get nothing more
+
+
+class Auditor:
+    """Takes each step's events and commands.  The arguments are the scheduler's."""
+
+    def __init__(
+        self, max_workers: int, spares: int, max_tasks: int, intensity: int, start_timeout_ns: int
+    ) -> None:
+        self.max_workers, self.spares, self.max_tasks = max_workers, spares, max_tasks
+        self.intensity, self.start_timeout_ns = intensity, start_timeout_ns
+        self.now = 0
+        self.jobs: dict[int, Job] = {}
+        self.open: dict[int, Job] = {}
+        self.workers: dict[int, Worker] = {}
+        self.fastest: dict[int, int] = {}  # function -> its shortest run seen
+        self.paused = self.closed = self.stopped = self.halted = False
+        self.grace_until = NEVER
+        self.deaths: list[int] = []  # that no job explains
+        self.touched: list[Job] = []
+        self.rogue: set[int] = set()  # workers that sent nonsense in this step
+        self.died: set[int] = set()  # workers that died in this step
+        self.sentenced: set[int] = set()  # workers condemned or orphaned in this step
+        self.cancelled_here: set[tuple[int, int]] = set()  # (worker, job) that must be revoked
+        self._on: dict[str, Callable[[Any], None]] = {
+            name[4:]: getattr(self, name) for name in dir(self) if name.startswith(("_ev_", "_do_"))
+        }
+
+    def audit(self, events: Sequence[Any], commands: Sequence[Any]) -> None:
+        """Take one step.
+
+        Raises:
+            Violation: a promise is broken.
+        """
+        self.require(not self.halted, "a step after Halt")
+        self.touched, self.rogue, self.cancelled_here = [], set(), set()
+        self.died, self.sentenced = set(), set()
+        for event in events:
+            self.now = event.now
+            self._on[type(event).__name__](event)
+        ready: list[Job] | None = None
+        for command in commands:
+            kind = type(command).__name__
+            if kind == "Dispatch":
+                ready = self._ready() if ready is None else [j for j in ready if not j.status]
+                self._dispatched(command, ready)
+                continue
+            if kind == "Settle":
+                ready = None
+            if getattr(command, "worker", 0) in self.died:
+                continue  # it died in this very step; the shell ignores the order
+            self._on[kind](command)
+        self._end_of_step()
+
+    def finish(self) -> None:
+        """The run is over: everything has its outcome."""
+        self.require(self.halted, "the run ended without Halt")
+        for job in self.open.values():
+            raise Violation("never settled", job.id)
+
+    @staticmethod
+    def require(fact: bool, what: str, job: int = 0) -> None:
+        """Assert a fact."""
+        if not fact:
+            raise Violation(what, job)
+
+    # ------------------------------------------------------------------ what happened
+
+    def _ev_Submitted(self, event: Any) -> None:
+        for row in event.rows:
+            job = self.jobs[row[0]] = self.open[row[0]] = Job(row)
+            for edge in row[4] or ():
+                other = self.jobs.get(edge.id)
+                job.needs[edge.id] = edge.status or (other.status if other else "succeeded")
+                if other and not other.status:
+                    other.heirs.append(job)
+            self.touched.append(job)
+
+    def _ev_Answered(self, event: Any) -> None:
+        worker = self.workers[event.worker]
+        for number, end, started, took in event.rows:
+            if number == worker.job and started + took > worker.limit:
+                continue  # after the verdict
+            if number not in worker.queue or not 0 <= end < len(ANSWERS):
+                if not worker.why:
+                    self.rogue.add(worker.id)
+                return
+            job = worker.queue.pop(number)
+            job.where = 0
+            if end not in (4, 5):
+                self.fastest[job.fn] = min(took, self.fastest.get(job.fn, took))
+            if job.status or job.must:
+                continue
+            self._attempt_ended(job, ANSWERS[end])
+
+    def _attempt_ended(self, job: Job, status: str) -> None:
+        job.allowed, job.must = (*job.allowed, status), True
+        job.failures += status in RETRYABLE
+        self.touched.append(job)
+
+    def _ev_WorkerReady(self, event: Any) -> None:
+        self.workers[event.worker].ready = True
+
+    def _ev_Condemned(self, event: Any) -> None:
+        worker = self.workers.get(event.worker)
+        if worker:
+            worker.job, worker.limit, worker.why = event.job, event.at, "condemned"
+            self.sentenced.add(worker.id)
+
+    def _ev_WorkerDied(self, event: Any) -> None:
+        worker = self.workers.pop(event.worker)
+        self.died.add(worker.id)
+        self.rogue.discard(worker.id)
+        guilty = event.job
+        if event.why == "protocol" and guilty not in worker.queue:
+            guilty = next(iter(worker.queue), 0)
+        for job in worker.queue.values():
+            job.where = 0
+            if job.status or job.must:
+                continue
+            if job.id == guilty:
+                self._attempt_ended(job, event.why)
+            elif self.stopped:
+                self._must(job, "cancelled")
+        if not event.ready and not worker.why:
+            self.deaths.append(event.now)
+
+    def _ev_WardenDied(self, event: Any) -> None:
+        for worker in self.workers.values():
+            worker.why = worker.why or "orphaned"
+            self.sentenced.add(worker.id)
+        self.deaths.append(event.now)
+
+    def _ev_Cancelled(self, event: Any) -> None:
+        for number in event.ids:
+            job = self.jobs.get(number)
+            if not job or job.status or "succeeded" in job.allowed:
+                continue
+            if job.where:
+                self.cancelled_here.add((job.where, number))
+            self._must(job, "cancelled")
+
+    def _must(self, job: Job, status: str) -> None:
+        job.allowed, job.must = (*job.allowed, status), True
+        if job.kills <= self.now and not job.where:
+            job.allowed = (*job.allowed, "deadline")  # it had passed before this came
+        self.touched.append(job)
+
+    def _ev_Fired(self, event: Any) -> None:
+        pass
+
+    def _ev_Paused(self, event: Any) -> None:
+        self.paused = True
+
+    def _ev_Resumed(self, event: Any) -> None:
+        self.paused = False
+
+    def _ev_Closed(self, event: Any) -> None:
+        self.closed, self.paused = True, False
+        if event.drop:
+            self._drop()
+
+    def _ev_Stopped(self, event: Any) -> None:
+        self.closed = self.stopped = True
+        self._drop()
+        self.grace_until = min(self.grace_until, event.now + event.grace)
+
+    def _drop(self) -> None:
+        for job in self.open.values():
+            if not job.where and not job.must:
+                self._must(job, "cancelled")
+            elif not job.where and job.failures:
+                job.allowed = (*job.allowed, "cancelled")  # its next attempt was, if there was to be one
+
+    # ------------------------------------------------------------------ what was ordered
+
+    def _do_Settle(self, command: Any) -> None:
+        status, blame = command.status, command.blame
+        self.require(not blame or len(blame) == len(command.ids), "blame and ids differ in length")
+        for i, number in enumerate(command.ids):
+            job = self.jobs[number]
+            self.require(not job.status, f"settled {status}, and was {job.status} already", number)
+            self._check_reason(job, status, blame[i] if blame else 0)
+            job.status = status
+            del self.open[number]
+            for heir in job.heirs:
+                if not heir.status:
+                    heir.needs[number] = heir.needs[number] or status
+                    self.touched.append(heir)
+
+    def _check_reason(self, job: Job, status: str, blame: int) -> None:
+        if status in ("dependency", "skipped"):
+            self.require(not job.where and job.is_doomed(), f"{status} without a reason", job.id)
+            if job.run_if == "success":
+                how = job.needs.get(blame, "")
+                expected = "skipped" if how == "skipped" else "dependency"
+                self.require(how not in ("", "succeeded"), f"{status}, blamed on {blame}: {how!r}", job.id)
+                self.require(status == expected, f"{status} though {blame} ended {how}", job.id)
+            else:
+                self.require(status == "skipped", f"{status} under run_if={job.run_if}", job.id)
+                self.require(not blame or blame in job.needs, f"blamed on the stranger {blame}", job.id)
+            return
+        self.require(not blame, f"{status} blamed on {blame}", job.id)
+        if status in job.allowed:
+            if status in RETRYABLE and job.failures <= job.retries and not self.stopped:
+                pause = min(BACKOFF_NS << job.failures - 1, 60 * BACKOFF_NS)
+                self.require(job.kills <= self.now + pause * 11 // 10, f"{status} with attempts left", job.id)
+            return
+        expired = status == "deadline" and job.kills <= self.now and not job.where
+        self.require(expired and not job.must, f"settled {status}; allowed was {job.allowed}", job.id)
+
+    def _do_Postpone(self, command: Any) -> None:
+        job = self.jobs[command.job]
+        self.require(not job.status, "postponed after it settled", job.id)
+        self.require(command.status in job.allowed, "postponed for what it did not do", job.id)
+        self.require(command.status in RETRYABLE, f"postponed for {command.status}", job.id)
+        self.require(job.failures <= job.retries, f"{job.failures} failures, {job.retries} retries", job.id)
+        self.require(self.now < command.until < job.kills, "postponed beyond its deadline", job.id)
+        job.not_before, job.postponed = command.until, True
+
+    def _do_StartWorker(self, command: Any) -> None:
+        self.require(command.worker not in self.workers, f"worker {command.worker} started twice")
+        self.workers[command.worker] = Worker(command.worker, self.now)
+
+    def _do_RetireWorker(self, command: Any) -> None:
+        worker = self.workers[command.worker]
+        fit = not worker.why or worker.id in self.sentenced
+        self.require(not worker.queue and fit, f"worker {worker.id} retired at work")
+        worker.why, worker.since = "retired", self.now
+
+    def _do_Peek(self, command: Any) -> None:
+        self.require(len(self.workers[command.worker].queue) > 1, "peeked at a worker with one job")
+
+    def _do_Revoke(self, command: Any) -> None:
+        pair = (command.worker, command.job)
+        self.require(pair in self.cancelled_here, f"revoked at {command.worker}, not asked for", command.job)
+        self.require(self.jobs[command.job].status == "cancelled", "revoked before settled", command.job)
+        self.cancelled_here.remove(pair)
+
+    def _do_KillWorker(self, command: Any) -> None:
+        worker, why, now = self.workers[command.worker], command.why, self.now
+        if why == "protocol":
+            legal = worker.id in self.rogue
+            self.rogue.discard(worker.id)
+        elif why == "interrupted":
+            legal = now >= self.grace_until and bool(worker.queue)
+        elif command.job:
+            job = worker.queue.get(command.job)
+            limit = NEVER if job is None else job.kills
+            if job and why == "timeout":
+                limit = job.sent_at + job.timeout if job.timeout else NEVER
+            legal = limit + WORD_NS <= now
+        elif worker.why == "retired":
+            legal = now >= worker.since + EXIT_NS - BATCH_NS
+        else:
+            legal = not worker.ready and 0 < self.start_timeout_ns <= now - worker.since
+            self.deaths.append(now)
+        self.require(legal, f"worker {worker.id} killed ({why}) without a reason", command.job)
+        worker.why = "killed"
+
+    def _do_Halt(self, command: Any) -> None:
+        self.halted = True
+        if command.broken:
+            recent = [at for at in self.deaths if at >= self.now - PERIOD_NS]
+            self.require(len(recent) > self.intensity, f"gave up after {len(recent)} deaths")
+            self.open.clear()
+        self.require(command.broken or (self.closed and not self.open), "halted with jobs left")
+
+    # ------------------------------------------------------------------ P3
+
+    def _ready(self) -> list[Job]:
+        now = self.now
+        return [
+            job for job in self.open.values()
+            if not job.where and job.not_before <= now and (not job.needs or job.may_start())
+        ]  # fmt: skip
+
+    def _effective(self, job: Job) -> tuple[int, ...]:
+        """Its own deadline or the earliest of what waits for it; then priority, release, id."""
+        if not job.heirs:
+            return (job.due, *job.order)
+        due, seen, stack = job.due, {job.id}, list(job.heirs)
+        while stack:
+            heir = stack.pop()
+            if heir.status or heir.id in seen:
+                continue
+            seen.add(heir.id)
+            due = min(due, heir.due)
+            stack.extend(heir.heirs)
+        return (due, *job.order)
+
+    def _dispatched(self, command: Any, ready: list[Job]) -> None:
+        worker = self.workers.get(command.worker)
+        self.require(worker is not None, f"jobs sent to worker {command.worker}, which is dead")
+        assert worker is not None
+        self.require(not self.paused, "jobs sent while paused")
+        self.require(worker.ready and not worker.why, f"jobs sent to worker {worker.id} ({worker.why})")
+        self.require(bool(command.ids), "an empty dispatch")
+        order = sorted((self._effective(job), job.id) for job in ready)
+        for position, number in enumerate(command.ids):
+            job = self.jobs[number]
+            self.require(not job.status, f"sent after it settled ({job.status})", number)
+            self.require(not job.where, f"sent to {worker.id} while at worker {job.where}", number)
+            self.require(job.not_before <= self.now, "sent too early", number)
+            self.require(job.may_start(), f"sent before its prerequisites: {job.needs}", number)
+            self.require(job.kills > self.now, "sent after its deadline", number)
+            first = order[position][1]
+            self.require(first == number, f"sent before the more urgent job {first}", number)
+            self._send(worker, job)
+        self._check_load(worker)
+        sent = set(command.ids)
+        ready[:] = [job for job in ready if job.id not in sent]
+
+    def _send(self, worker: Worker, job: Job) -> None:
+        self.require(not worker.sealed, f"sent to worker {worker.id}, which was for one fresh job", job.id)
+        self.require(not job.fresh or not worker.given, f"fresh, sent to the used worker {worker.id}", job.id)
+        worker.sealed = job.fresh
+        if worker.queue:
+            self.require(job.fn in self.fastest, "queued, and nobody knows how long it takes", job.id)
+        worker.queue[job.id] = job
+        worker.given += 1
+        job.where, job.sent_at = worker.id, self.now
+
+    def _check_load(self, worker: Worker) -> None:
+        self.require(len(worker.queue) <= DEPTH_MAX, f"worker {worker.id} holds {len(worker.queue)} jobs")
+        within = not self.max_tasks or worker.given <= self.max_tasks
+        self.require(within, f"worker {worker.id} was given {worker.given} jobs")
+        if len(worker.queue) > 1:
+            # no estimate can be below the shortest run seen; what was answered is taken off in proportion
+            load = sum(self.fastest.get(job.fn, 0) for job in list(worker.queue.values())[1:])
+            self.require(load <= 2 * BUDGET_NS, f"{load / 1e6:.3f} ms of work queued at worker {worker.id}")
+
+    # ------------------------------------------------------------------ the end of a step
+
+    def _end_of_step(self) -> None:
+        if self.halted:
+            return
+        for job in self.touched:
+            if not job.status:
+                self.require(not job.must or job.postponed, f"should have ended {job.allowed}", job.id)
+                self.require(not job.is_doomed(), f"waits in vain for {job.needs}", job.id)
+            job.allowed, job.must, job.postponed = (), False, False
+        self.require(not self.rogue, f"workers {self.rogue} sent nonsense and live")
+        for number, job_number in self.cancelled_here:
+            alive = number in self.workers and job_number in self.workers[number].queue
+            self.require(not alive, f"cancelled, and not revoked at worker {number}", job_number)
+        for job in self.open.values():
+            self.require(job.kills > self.now or job.where > 0, "its deadline passed unnoticed", job.id)
+        if not self.paused:
+            self._check_idle()
+
+    def _check_idle(self) -> None:
+        """No worker is idle while a job is ready."""
+        usable = [w for w in self.workers.values() if w.ready and not w.why]
+        self.require(len(usable) <= self.max_workers + self.spares, f"{len(usable)} workers")
+        busy = sum(1 for worker in usable if worker.queue)
+        self.require(busy <= self.max_workers, f"{busy} workers at work")
+        if busy < min(self.max_workers, len(usable)):
+            ready = self._ready()
+            if not ready:
+                return
+            head = min(ready, key=self._effective)
+            idle = [w.id for w in usable if not w.queue and not (head.fresh and w.given)]
+            self.require(not idle, f"ready, and workers {idle} are idle", head.id)

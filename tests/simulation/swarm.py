@@ -1,0 +1,122 @@
+"""What one simulated run is like, drawn from its seed (swarm testing: Groce et al., ISSTA 2012).
+
+Each run has some kinds of trouble and lacks others, for a run with everything
+in it hides the faults that need one thing often and another never.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+US, MS, S = 1_000, 1_000_000, 1_000_000_000
+RUN_TIMES_NS = ((1 * US, 40 * US), (20 * US, 300 * US), (200 * US, 3 * MS), (2 * MS, 80 * MS))
+
+
+@dataclass(slots=True)
+class Function:
+    """What a pretended function does: `low`..`high` ns of run time; a liar takes far longer now and then."""
+
+    number: int
+    low: int
+    high: int
+    lies: float
+
+    def run_ns(self, rng: Random) -> int:
+        took = rng.randrange(self.low, self.high)
+        return took * 200 if self.lies and rng.random() < self.lies else took
+
+
+def _chance(rng: Random, *, off: float, high: float) -> float:
+    """Return a probability that is 0 in the share `off` of all runs, else anything up to `high`."""
+    return 0.0 if rng.random() < off else rng.random() * high
+
+
+@dataclass(slots=True)
+class Swarm:
+    """The parameters of one run; every p_ is a probability per job, per attempt or per worker."""
+
+    workers: int
+    spares: int
+    max_tasks: int
+    intensity: int
+    start_timeout_ns: int
+    jobs: int
+    span_ns: int
+    batch: int
+    window_ns: int
+    functions: list[Function]
+    p_deadline: float
+    p_finish: float
+    p_timeout: float
+    p_start_time: float
+    p_after: float
+    p_condition: float
+    p_retries: float
+    p_fresh: float
+    p_priority: float
+    p_cancel: float
+    p_raise: float
+    p_unpicklable: float
+    p_crash: float
+    p_hang: float
+    p_protocol: float
+    p_lost_word: float
+    p_stale_word: float
+    p_garbled_mark: float
+    p_boot_death: float
+    p_slow_boot: float
+    p_ready_then_die: float
+    p_coalesce: float
+    kills: int
+    warden_deaths: int
+    pauses: int
+    end: str
+    lag_ns: int
+
+    @classmethod
+    def draw(cls, rng: Random) -> Swarm:
+        """Draw the parameters of a run."""
+        functions = []
+        for number in range(1, rng.randint(1, 4) + 1):
+            low, high = rng.choice(RUN_TIMES_NS)
+            functions.append(Function(number, low, high, _chance(rng, off=0.7, high=0.1)))
+        return cls(
+            workers=rng.randint(1, 6),
+            spares=rng.randint(0, 2),
+            max_tasks=rng.choice((0, 0, 0, 1, 2, 5, 20)),
+            intensity=rng.choice((3, 1000, 1000, 1000)),
+            start_timeout_ns=rng.choice((0, 20 * MS, 200 * MS)),
+            jobs=rng.randint(15, 60),
+            span_ns=rng.choice((0, 1 * MS, 20 * MS, 300 * MS)),
+            batch=rng.choice((1, 4, 12, 60)),
+            window_ns=rng.choice((0, 0, 20 * US, 500 * US)),
+            functions=functions,
+            p_deadline=_chance(rng, off=0.3, high=1),
+            p_finish=_chance(rng, off=0.5, high=1),
+            p_timeout=_chance(rng, off=0.4, high=1),
+            p_start_time=_chance(rng, off=0.6, high=0.5),
+            p_after=_chance(rng, off=0.4, high=0.9),
+            p_condition=_chance(rng, off=0.4, high=0.8),
+            p_retries=_chance(rng, off=0.4, high=1),
+            p_fresh=_chance(rng, off=0.7, high=0.7),
+            p_priority=_chance(rng, off=0.5, high=1),
+            p_cancel=_chance(rng, off=0.6, high=0.3),
+            p_raise=_chance(rng, off=0.5, high=0.3),
+            p_unpicklable=_chance(rng, off=0.8, high=0.2),
+            p_crash=_chance(rng, off=0.6, high=0.3),
+            p_hang=_chance(rng, off=0.6, high=0.3),
+            p_protocol=_chance(rng, off=0.9, high=0.1),
+            p_lost_word=_chance(rng, off=0.7, high=0.8),
+            p_stale_word=_chance(rng, off=0.8, high=0.3),
+            p_garbled_mark=_chance(rng, off=0.8, high=0.5),
+            p_boot_death=_chance(rng, off=0.7, high=0.5),
+            p_slow_boot=_chance(rng, off=0.7, high=0.5),
+            p_ready_then_die=_chance(rng, off=0.8, high=0.4),
+            p_coalesce=_chance(rng, off=0.3, high=1),
+            kills=rng.choice((0, 0, 2, 8)),
+            warden_deaths=rng.choice((0, 0, 0, 0, 1, 2)),
+            pauses=rng.choice((0, 0, 0, 1, 3)),
+            end=rng.choice(("close", "close", "close", "drop", "stop", "close and stop")),
+            lag_ns=rng.choice((1 * US, 50 * US, 2 * MS)),
+        )
