@@ -244,6 +244,9 @@ class Supervisor(Desk):
         for fd in (channel.answers_fd, channel.calls_fd):
             self.poller.unwatch(fd)
         job, why = judge(channel)
+        if not job and why == "protocol":  # as the core will: the first that has not answered
+            worker = self.core.workers.get(channel.number)
+            job = next((j for j in worker.queue if j not in self.answers), 0) if worker else 0
         if job:
             self.reports[job] = explain(channel, self.futures.get(job), why, monotonic_ns())
             if self.tee:
