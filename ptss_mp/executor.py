@@ -25,9 +25,10 @@ from .core.scheduler import Scheduler
 from .declare import DECLARED_ONLY, UNSET, Options, Task, rules
 from .declare import options as make_options
 from .errors import ExecutorClosed, InvalidOption, InvalidType
-from .future import Extra, Future
+from .future import Future
 from .pool import WORKERS_MAX, Pool, State, cpus, spawns
 from .shell.clock import monotonic_ns
+from .shell.report import Extra
 from .shell.use import Function, Use
 from .submission import born_failed, instants, name_of, pickled_call
 from .units import duration_ns, nearest, whole
@@ -432,6 +433,7 @@ class Executor(ExecutorView):
                 "say_ready": spawned or initializer is not None,
             },
             "preload": tuple(preload),
+            "calls": [],
         }
         core = Scheduler(
             workers,

@@ -88,6 +88,13 @@ class Pool(Supervisor):
         self.main_data = pickle.dumps(data)
         self.control(self._tell_main)
 
+    def warm(self, module: str, function: str, *args: Any) -> None:
+        """Call a function in the warden before it forks anything, so that every worker is born with its effects.
+
+        For what takes long and was seen to be harmless; not for a pool that has started.
+        """
+        self.config["calls"].append((module, function, args))
+
     def _tell_main(self, _now: int) -> None:
         if self.warden and not self.main_told:
             self.main_told = True

@@ -12,20 +12,22 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core import commands as do
 from ..core import events as on
 from ..core.job import NEVER, Prerequisite
 from ..core.scheduler import Scheduler
 from ..errors import PoolBroken
-from ..future import Future
 from .callbacks import Callbacks
 from .channel import Answer
 from .clock import monotonic_ns
 from .poller import Poller
 from .report import Report
 from .verdicts import explain_end, extra_of
+
+if TYPE_CHECKING:
+    from ..future import Future
 
 SLICE = 2_000  # submissions taken in one turn: about 3 ms, so that answers are never long unread
 

@@ -17,7 +17,6 @@ import os
 import pickle
 import select
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -33,7 +32,7 @@ from .channel import Channel, Row, Violation
 from .clock import monotonic_ns
 from .desk import Desk
 from .dispatch import dispatch
-from .hire import Warden, await_deaths, python, sweep
+from .hire import Warden, await_deaths, surroundings, sweep
 from .poller import ANSWERS_RANK, CLOCK_RANK, DEATH_RANK, WARDEN_RANK, WRITE_RANK, Poller
 from .report import Report
 from .verdicts import explain, judge
@@ -72,7 +71,7 @@ class Supervisor(Desk):
     def start(self) -> None:
         """Start both threads; the warden is started by the loop thread, never by a user's."""
         self.tag = f"{os.getpid()}-{os.urandom(6).hex()}"
-        self.config |= {"path": list(sys.path), "python": python()}
+        self.config |= surroundings()
         self.poller = Poller(self._clock)
         self.callbacks.start()
         self.thread.start()

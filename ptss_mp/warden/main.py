@@ -18,6 +18,7 @@ from __future__ import annotations
 import array
 import contextlib
 import gc
+import importlib
 import os
 import pickle
 import select
@@ -74,6 +75,8 @@ def import_all(config: dict[str, Any], options: dict[str, Any]) -> None:
         return
     for name in config["preload"]:
         __import__(name)
+    for module, function, args in config["calls"]:
+        getattr(importlib.import_module(module), function)(*args)
     if config["main"]:
         prepare_main(config["main"], options)
 
