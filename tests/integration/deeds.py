@@ -393,10 +393,8 @@ def descriptors() -> dict[int, str]:
     listed = {int(name): name for name in os.listdir("/proc/self/fd")}
     found = {}
     for fd in listed:
-        try:
+        with contextlib.suppress(OSError):  # the listing's own is gone
             found[fd] = os.readlink(f"/proc/self/fd/{fd}")
-        except OSError:
-            pass  # the listing's own
     return found
 
 

@@ -261,13 +261,10 @@ def test_twenty_crashes_in_a_row_break_nothing(pool):
 def test_a_crash_costs_what_was_queued_behind_it_nothing(pool, tmp_path):
     """Short jobs travel in batches; those behind a crash go back, and run exactly once."""
     ex = pool(1)
-    assert [f.result(CAP_S) for f in [ex.submit(deeds.double, i) for i in range(300)]] == [
-        2 * i for i in range(300)
-    ]
+    assert [f.result(CAP_S) for f in [ex.submit(deeds.double, i) for i in range(300)]] == [2 * i for i in range(300)]
     log = tmp_path / "log"
     futures = [
-        ex.submit(deeds.crash, "kill") if i % 40 == 7 else ex.submit(deeds.note, str(log), i)
-        for i in range(400)
+        ex.submit(deeds.crash, "kill") if i % 40 == 7 else ex.submit(deeds.note, str(log), i) for i in range(400)
     ]
     for i, future in enumerate(futures):
         assert future.outcome(CAP_S).status == ("crashed" if i % 40 == 7 else "succeeded")
