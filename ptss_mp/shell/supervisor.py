@@ -17,7 +17,6 @@ import os
 import pickle
 import select
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -33,7 +32,7 @@ from .channel import Channel, Row, Violation
 from .clock import monotonic_ns
 from .desk import Desk
 from .dispatch import dispatch
-from .hire import Warden, await_deaths, python, sweep
+from .hire import Warden, await_deaths, surroundings, sweep
 from .poller import ANSWERS_RANK, CLOCK_RANK, DEATH_RANK, WARDEN_RANK, WRITE_RANK, Poller
 from .report import Report
 from .verdicts import explain, judge
@@ -72,7 +71,7 @@ class Supervisor(Desk):
     def start(self) -> None:
         """Start both threads; the warden is started by the loop thread, never by a user's."""
         self.tag = f"{os.getpid()}-{os.urandom(6).hex()}"
-        self.config |= {"path": list(sys.path), "python": python()}
+        self.config |= surroundings()
         self.poller = Poller(self._clock)
         self.callbacks.start()
         self.thread.start()
@@ -82,7 +81,7 @@ class Supervisor(Desk):
     def _run(self) -> None:
         try:
             self._hire()
-            while not self.finished.is_set():
+            while not self.ended:
                 self._turn()
         except BaseException as error:
             log.critical("the loop of %s failed: please report this", self.name, exc_info=True)
@@ -107,7 +106,7 @@ class Supervisor(Desk):
         if self.drainers:
             self.tell_drainers()
         if self.halted and (not self.channels or monotonic_ns() >= self.quit_at):
-            self.finished.set()
+            self.ended = True
 
     # ------------------------------------------------------------------ events: the warden
 
@@ -358,11 +357,11 @@ class Supervisor(Desk):
         """No job can run any more: fail them all for that reason."""
         self.broken = PoolBroken(f"the pool cannot go on: {why}")
         self.halted = True
-        self.finished.set()
+        self.ended = True
 
     def _close(self) -> None:
         """End what is left, settle what came too late, let go of everything."""
-        self.finished.set()
+        self.ended = True
         warden, self.warden = self.warden, None
         if warden:
             warden.dismiss()

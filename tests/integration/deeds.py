@@ -148,7 +148,7 @@ def dies_while_sending(size: int) -> bytes:
     import gc
 
     loop = next(o for o in gc.get_objects() if type(o).__name__ == "Loop" and hasattr(o, "words"))
-    from ptss_mp.wire import SENDING
+    from ptss_mp.marker import SENDING
 
     def watch() -> None:
         while not loop.words[SENDING]:
