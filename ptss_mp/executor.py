@@ -190,6 +190,8 @@ class ExecutorView(cf.Executor):
         found: dict[Any, None] = dict.fromkeys(needs)
         named = given.get("after")
         many = named is not None and not isinstance(named, str | Task | cf.Future)
+        if many and not isinstance(named, Iterable):
+            raise InvalidType(f"after takes Futures, Tasks and names, not {type(named).__name__}")
         for item in (list(named) if many else [named]) if named is not None else ():
             key = item.name if isinstance(item, Task) else item
             if isinstance(key, str):
