@@ -121,6 +121,13 @@ class Desk:
                 events.append(event)
         return events
 
+    def refuse(self) -> None:
+        """Cancel what was submitted between its caller's look at the state and the end of everything."""
+        while self.inbox:
+            future = self.futures.get(self.inbox.popleft()[0])
+            if future:
+                self.cancel(future)
+
     def settle(self, command: do.Settle) -> None:
         """Store results and wake who waits."""
         take, answer_of = self.futures.pop, self.answers.pop
