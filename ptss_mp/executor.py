@@ -95,7 +95,7 @@ class ExecutorView(cf.Executor):
         self._pool = pool
         self._options = options
         self._parent = parent
-        self._scope = Scope(options, parent._scope if parent else None)
+        self._scope: Scope = Scope(options, parent._scope if parent else None)
         self._closed = False
         self._uses: dict[Any, Use] = {}
         self._rules = rules(options)

@@ -84,6 +84,7 @@ def gated(log: str, fifo: str, text: Any) -> Any:
     """Tell that it runs, wait at the gate, tell that it ended."""
     note(log, f"begin {text} {os.getpid()}")
     gate(fifo)
+    time.sleep(0.005)  # known as a long job from its first run on: none is queued behind another
     note(log, f"end {text} {os.getpid()}")
     return text
 

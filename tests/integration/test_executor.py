@@ -49,15 +49,19 @@ def test_submit_takes_arguments_as_they_are(pool):
         ex.submit(42)
 
 
-@pytest.mark.parametrize(
-    "value",
-    [None, True, 0, -(1 << 61), 1 << 62, 1 << 70, 0.1, float("inf"), "é�", b"\x00x", (), [1, {"a": {2}}], 1j, datetime(2026, 1, 2, tzinfo=UTC), "x" * 100000, b"y" * 100000, range(3)],
-    ids=lambda v: type(v).__name__,
-)  # fmt: skip
-def test_values_go_there_and_back(pool, value):
-    back = pool(1, spares=0).submit(deeds.same, value).result(CAP_S)
-    assert back == value
-    assert type(back) is type(value)
+VALUES = [
+    *(None, True, 0, -(1 << 61), 1 << 62, 1 << 70, 0.1, float("inf"), "é\ud800", b"\0x", (), [1, {"a": {2}}], 1j),
+    *(datetime(2026, 1, 2, tzinfo=UTC), "x" * 100_000, b"y" * 100_000, range(3)),
+]
+
+
+def test_values_go_there_and_back(pool):
+    ex = pool(1)
+    futures = [ex.submit(deeds.same, value) for value in VALUES]
+    for value, future in zip(VALUES, futures, strict=True):
+        back = future.result(CAP_S)
+        assert back == value
+        assert type(back) is type(value)
 
 
 @pytest.mark.parametrize("size", [24 << 10, 64 << 10, (64 << 10) + 1, 5 << 20])
@@ -115,6 +119,7 @@ def test_leaving_map_early_cancels_only_what_has_not_started(pool, gate, tmp_pat
     ex = pool(1)
     log = tmp_path / "log"
     results = ex.map(deeds.gated, [str(log)] * 9, [gate.path] * 9, range(9))
+    wait_for_lines(log, 1)
     gate.open()
     assert next(results) == 0
     wait_for_lines(log, 3)  # the second runs
@@ -515,9 +520,16 @@ def test_with_left_by_what_ends_the_program_kills(pool, gate, tmp_path, error):
 
 
 def test_with_left_by_an_exception_finishes(pool):
-    with pytest.raises(ValueError, match="mine"), pool(1) as ex:
-        future = ex.submit(deeds.nap, 0.1)
-        raise ValueError("mine")
+    future = None
+
+    def body():
+        nonlocal future
+        with pool(1) as ex:
+            future = ex.submit(deeds.nap, 0.1)
+            raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        body()
     assert future.result(0) == 0.1
 
 
@@ -1003,6 +1015,7 @@ def test_a_callback_that_raises_is_logged_and_the_next_one_runs(pool, caplog):
     assert ex.drain(CAP_S)
     assert seen == [future]
     assert "exception calling callback" in caplog.text
+    caplog.clear()  # the record holds the traceback, and that the pool
 
 
 def test_a_slow_callback_delays_no_kill(pool, tmp_path):
@@ -1108,9 +1121,7 @@ def test_an_outcome_has_the_facts(pool):
     assert outcome.exception() is None
     assert 0.05 <= outcome.wall_time < 5
     assert outcome.submitted <= outcome.released <= outcome.started <= outcome.finished < outcome.deadline
-    assert outcome.finished - outcome.started == pytest.approx(
-        timedelta(seconds=outcome.wall_time), abs=timedelta(microseconds=2)
-    )
+    assert (outcome.finished - outcome.started).total_seconds() == pytest.approx(outcome.wall_time, abs=1e-5)
     assert (outcome.attempts, outcome.tardiness, outcome.resumed) == (1, 0.0, False)
     assert outcome.worker_pid == future.worker_pid
     assert outcome == future.outcome()
