@@ -106,13 +106,13 @@ class Scheduler(Table):
         self._keep_time()
         if self._dirty:
             self._relax()
-        if self.ready and not self.broken:
+        if self.ready:
             if not self.paused:
                 while self._dispatch():
                     pass
             if self.staff < self.max_workers + self.spare_workers:
                 self._hire()
-        if self.closed and not self.halted and (self.broken or not self.jobs):
+        if self.closed and not self.halted and not self.jobs:
             self.halted = True
             out.append(do.Halt(self.broken))
         self._remember(events, out)
