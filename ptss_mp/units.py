@@ -41,7 +41,7 @@ def duration_ns(value: float | timedelta | str, what: str, *, bare_strings: bool
     elif isinstance(value, str):
         ns = _read_duration(value, what, bare_strings)
     else:
-        if isinstance(value, float) and not math.isfinite(value):
+        if not -math.inf < value < math.inf:  # NaN too
             raise InvalidOption(f"{what} must be a finite number of seconds, not {value}")
         ns = round(max(-1, min(value, DURATION_MAX_NS)) * SECOND_NS)  # an absurd number must not overflow
     if ns <= 0:

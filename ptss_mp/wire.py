@@ -13,7 +13,6 @@ that a worker wrote.  Imported in every worker, so it imports almost nothing.
 
 from __future__ import annotations
 
-import os
 import pickle
 import struct
 from typing import Any, NamedTuple
@@ -30,19 +29,6 @@ BY_VALUE = -1  # fn of a call that carries its function
 INLINE_BYTES = 64 << 10  # a longer argument goes raw behind the rows, not through marshal
 ROWS_BYTES_MAX = 64 << 20  # 64 rows of INLINE_BYTES and their prerequisites, with room
 BLOB_BYTES_MAX = 1 << 36  # 64 GiB: no result of a machine this is for is larger; a longer claim is no frame of ours
-
-# The marker page.  Eight-byte fields, each written by one store through memoryview.cast("Q"):
-# struct.pack_into zeroes its target first (15 % of reads of a never-zero record saw a zero).
-STARTED, NUMBER, COMPLETED, RUNNING, CPU, READY, REVOKED, SENDING = range(8)
-COUNT, BLOB, GENERATION = 8, 9, 10
-ANSWERS_MAX = 64  # as core.scheduler.DEPTH
-REVOKED_AT = 16  # index of the first of ANSWERS_MAX job ids
-FACTS_AT = (REVOKED_AT + ANSWERS_MAX) * 8
-VALUES_AT = FACTS_AT + ANSWERS_MAX * FACT.size
-BLOBS_AT = VALUES_AT + ANSWERS_MAX * VALUE.size
-BLOBS_MAX = 24 << 10  # a longer answer goes straight to the pipe
-PAGE_BYTES = 32 << 10
-assert BLOBS_AT + BLOBS_MAX <= PAGE_BYTES
 
 # How an attempt ended: core.events.AnswerRow.end
 OK, FAILED, RESULT_NOT_PICKLABLE, CALL_NOT_LOADABLE, WAS_REVOKED, HAD_EXPIRED = range(6)
@@ -142,13 +128,3 @@ def prerequisites(values: list[Value]) -> None:
 def prerequisite(index: int) -> Any:
     """Return the value of the call's prerequisite number `index` (worker, while decoding arguments)."""
     return decode(*_prerequisites[index])
-
-
-def seal_page(name: str) -> int:
-    """Return a memfd of PAGE_BYTES that nobody can shrink (a shrunk one kills whoever maps it: SIGBUS)."""
-    import fcntl
-
-    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(fd, PAGE_BYTES)
-    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
-    return fd

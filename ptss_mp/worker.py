@@ -21,35 +21,11 @@ import sys
 import time
 from typing import Any
 
-from . import wire
+from . import marker, wire
 from .codec import describe, encode
 from .hygiene import Hygiene
-from .wire import (
-    ANSWERS,
-    ANSWERS_MAX,
-    BLOB,
-    BLOBS_AT,
-    BLOBS_MAX,
-    CALLS,
-    COMPLETED,
-    COSTS,
-    COUNT,
-    CPU,
-    FACT,
-    FACTS_AT,
-    GENERATION,
-    NONE,
-    NUMBER,
-    OK,
-    REVOKED,
-    REVOKED_AT,
-    RUNNING,
-    SENDING,
-    STARTED,
-    VALUE,
-    VALUES_AT,
-    WITH_COSTS,
-)
+from .marker import BLOB, BLOBS_AT, COMPLETED, COUNT, FACTS_AT, NUMBER, REVOKED, RUNNING, STARTED, VALUES_AT
+from .wire import ANSWERS, CALLS, COSTS, FACT, NONE, OK, VALUE, WITH_COSTS
 
 # Where a worker's own descriptors stand; 0 is /dev/null, 1 and 2 are the job's streams.
 CALLS_FD, ANSWERS_FD, FAULT_FD, PAGE_FD, OUT_FD, ERR_FD, BOOT_FD = range(3, 10)
@@ -83,7 +59,7 @@ class Loop:
         self.count = self.blob_bytes = self.generation = self.completed = 0
         self.flushed_at = self.tidied_at = 0
         self.out_at = self.err_at = 0
-        self.cpu_at = words[CPU] = time.process_time_ns()
+        self.cpu_at = words[marker.CPU] = time.process_time_ns()
         self.streams = (sys.stdout, sys.stderr)
 
     def run(self) -> None:
@@ -123,7 +99,7 @@ class Loop:
             words[NUMBER] = self.completed
             words[RUNNING] = job  # last: it runs while number == completed
             result = None
-            if words[REVOKED] and job in words[REVOKED_AT : REVOKED_AT + words[REVOKED]].tolist():
+            if words[REVOKED] and job in words[marker.REVOKED_AT : marker.REVOKED_AT + words[REVOKED]].tolist():
                 end, kind, raw, blob = wire.WAS_REVOKED, NONE, 0, None
             elif due and started >= due:
                 end, kind, raw, blob = wire.HAD_EXPIRED, NONE, 0, None
@@ -142,7 +118,7 @@ class Loop:
                 self.ran.add(fn)
             self.answer(job, end, started, ended - started, kind, raw, blob)
             call = needs = result = blob = None
-            if ended - self.flushed_at > FLUSH_NS or self.count == ANSWERS_MAX:
+            if ended - self.flushed_at > FLUSH_NS or self.count == marker.ANSWERS_MAX:
                 self.flush()
                 ended = clock()
             started = ended
@@ -179,15 +155,15 @@ class Loop:
         words = self.words
         if blob is not None:
             size = len(blob)
-            if self.blob_bytes + size > BLOBS_MAX and self.count:
+            if self.blob_bytes + size > marker.BLOBS_MAX and self.count:
                 self.flush()
-            if size > BLOBS_MAX:
-                words[SENDING] = 1  # transfer is not the job's time
+            if size > marker.BLOBS_MAX:
+                words[marker.SENDING] = 1  # transfer is not the job's time
                 _write_all(ANSWERS.pack(1, size) + FACT.pack(job, end, started, duration) + VALUE.pack(kind, size))
                 _write_all(blob)
                 self.completed += 1
                 words[COMPLETED] = self.completed
-                words[SENDING] = 0
+                words[marker.SENDING] = 0
                 return
             at = BLOBS_AT + self.blob_bytes
             self.bytes[at : at + size] = blob
@@ -222,7 +198,7 @@ class Loop:
         self.generation += 1
         words = self.words
         words[COUNT] = words[BLOB] = 0
-        words[GENERATION] = self.generation  # a reader of the page drops its copy if this moved
+        words[marker.GENERATION] = self.generation  # a reader of the page drops its copy if this moved
         self.flushed_at = time.monotonic_ns()
 
     def new_output(self) -> bool:
@@ -245,7 +221,7 @@ class Loop:
         costs = COSTS.pack(
             out, self.out_at, err, self.err_at, cpu - self.cpu_at, usage.ru_maxrss << 10
         ) + VALUE.pack(kind, raw if blob is None else len(blob))
-        self.cpu_at = self.words[CPU] = cpu
+        self.cpu_at = self.words[marker.CPU] = cpu
         left = self.hygiene.tidy()
         if fn in self.unproven:
             if left or spoke or duration > LONG_NS:

@@ -15,7 +15,7 @@ import struct
 from collections import deque
 from typing import Any
 
-from .. import wire, worker
+from .. import marker, wire, worker
 from ..warden import kernel
 from ..warden.protocol import HEAD, RUN, RUNS, RUNS_AT, SLOT_BYTES, VERDICT_AT
 from ..wire import ANSWERS, BLOB_BYTES_MAX, CALLS, COSTS, FACT, VALUE
@@ -54,9 +54,9 @@ class Channel:
 
     __slots__ = (
         "answers_fd", "base_bytes", "buried", "calls_fd", "cpu_ns", "died_at", "err_at", "err_fd", "failure",
-        "fault_fd", "flushes", "known", "limits", "main", "need", "number", "observed", "out_at", "out_fd", "page",
-        "partial", "peak_bytes", "peeked", "pid", "pidfd", "punched", "ready", "runs", "sent", "slot", "status", "unsent",
-        "verdict", "words",
+        "fault_fd", "flushes", "known", "limits", "main", "need", "number", "observed", "out_at", "out_fd",
+        "page", "partial", "peak_bytes", "peeked", "pid", "pidfd", "punched", "ready", "runs", "sent", "slot",
+        "status", "unsent", "verdict", "words",
     )  # fmt: skip
 
     def __init__(
@@ -65,7 +65,7 @@ class Channel:
         self.number, self.slot, self.pid = number, slot * SLOT_BYTES, pid
         self.base_bytes, self.main = base_bytes, main
         self.pidfd, self.answers_fd, self.calls_fd, page, self.fault_fd, self.out_fd, self.err_fd = fds
-        self.page = mmap.mmap(page, wire.PAGE_BYTES)
+        self.page = mmap.mmap(page, marker.PAGE_BYTES)
         os.close(page)
         self.words = memoryview(self.page).cast("Q")
         self.limits = limits
@@ -130,12 +130,12 @@ class Channel:
 
     def revoke(self, job: int, in_flight: set[int]) -> bool:
         """See to it that a job that was sent does not begin; return True if it runs already."""
-        words, count = self.words, self.words[wire.REVOKED]
-        kept = [j for j in words[wire.REVOKED_AT : wire.REVOKED_AT + count].tolist() if j in in_flight]
-        kept = [*kept[-wire.ANSWERS_MAX + 1 :], job]
+        words, count = self.words, self.words[marker.REVOKED]
+        kept = [j for j in words[marker.REVOKED_AT : marker.REVOKED_AT + count].tolist() if j in in_flight]
+        kept = [*kept[-marker.ANSWERS_MAX + 1 :], job]
         for i, revoked in enumerate(kept):
-            words[wire.REVOKED_AT + i] = revoked
-        words[wire.REVOKED] = len(kept)
+            words[marker.REVOKED_AT + i] = revoked
+        words[marker.REVOKED] = len(kept)
         return self.marked()[0] == job
 
     # ---- from the worker
@@ -144,9 +144,9 @@ class Channel:
         """Return (job, start) of the running attempt, (0, 0) between two."""
         words = self.words
         for _ in range(4):
-            job = words[wire.RUNNING]
-            began, number, done = words[wire.STARTED], words[wire.NUMBER], words[wire.COMPLETED]
-            if words[wire.RUNNING] == job:
+            job = words[marker.RUNNING]
+            began, number, done = words[marker.STARTED], words[marker.NUMBER], words[marker.COMPLETED]
+            if words[marker.RUNNING] == job:
                 return (job, began) if number == done else (0, 0)
         return 0, 0
 
@@ -175,14 +175,14 @@ class Channel:
         at, rows, size = 0, [], len(data)
         while size - at >= ANSWERS.size:
             count, blob = ANSWERS.unpack_from(data, at)
-            if count > wire.ANSWERS_MAX or blob > BLOB_BYTES_MAX:
+            if count > marker.ANSWERS_MAX or blob > BLOB_BYTES_MAX:
                 raise Violation(f"a frame that claims {count} answers and {blob} bytes")
             end = at + ANSWERS.size + count * (FACT.size + VALUE.size) + blob
             if size < end:
                 self.need = end - at
                 break
             if count:
-                self.flushes += blob <= wire.BLOBS_MAX
+                self.flushes += blob <= marker.BLOBS_MAX
                 rows += self.frame(data, at + ANSWERS.size, count, blob, answers)
             else:
                 self._hello(bytes(data[at + ANSWERS.size : end]))
@@ -277,15 +277,15 @@ class Channel:
         pipe already is told by the count of flushes.
         """
         words = self.words
-        generation, count = words[wire.GENERATION], words[wire.COUNT]
-        if not 0 < count <= wire.ANSWERS_MAX:
+        generation, count = words[marker.GENERATION], words[marker.COUNT]
+        if not 0 < count <= marker.ANSWERS_MAX:
             return []
-        copy, blob = self.page[:], words[wire.BLOB]
-        if words[wire.GENERATION] != generation or generation < self.flushes or blob > wire.BLOBS_MAX:
+        copy, blob = self.page[:], words[marker.BLOB]
+        if words[marker.GENERATION] != generation or generation < self.flushes or blob > marker.BLOBS_MAX:
             return []  # flushed meanwhile: they are in the pipe, or were read from it
-        body = copy[wire.FACTS_AT : wire.FACTS_AT + count * FACT.size]
-        body += copy[wire.VALUES_AT : wire.VALUES_AT + count * VALUE.size]
-        body += copy[wire.BLOBS_AT : wire.BLOBS_AT + blob]
+        body = copy[marker.FACTS_AT : marker.FACTS_AT + count * FACT.size]
+        body += copy[marker.VALUES_AT : marker.VALUES_AT + count * VALUE.size]
+        body += copy[marker.BLOBS_AT : marker.BLOBS_AT + blob]
         found: dict[int, Answer] = {}
         rows = [row for row in self.frame(body, 0, count, blob, found) if row[0] not in self.peeked]
         for row in rows:
@@ -298,12 +298,12 @@ class Channel:
     def last_report(self, status: str, now: int) -> Report:
         """Return what can be said of the attempt that ran when the worker died."""
         report = Report(status, now)
-        began = self.words[wire.STARTED]
+        began = self.words[marker.STARTED]
         report.started = began if 0 < began <= now else now
         report.duration = now - report.started
         report.peak_bytes = max(0, self.peak_bytes - self.base_bytes) if self.peak_bytes else None
         if self.cpu_ns:
-            report.cpu_ns = max(0, self.cpu_ns - self.words[wire.CPU])
+            report.cpu_ns = max(0, self.cpu_ns - self.words[marker.CPU])
         report.out = self._rest(self.out_fd, 0, self.out_at)
         report.err = self._rest(self.err_fd, 1, self.err_at)
         stack = os.pread(self.fault_fd, STACK_BYTES, 0)
@@ -314,23 +314,29 @@ class Channel:
         size = os.fstat(fd).st_size
         return self._output(fd, which, start, size) if size > start else b""
 
-    def descriptors(self) -> list[int]:
-        """Return what a fork of the program must close."""
-        fds = (self.pidfd, self.answers_fd, self.calls_fd, self.fault_fd, self.out_fd, self.err_fd)
-        return [fd for fd in fds if fd >= 0]
-
     def close_pipes(self) -> None:
         """Close both pipes; the worker, if it lives, ends by end of file."""
-        for name in ("answers_fd", "calls_fd"):
-            if getattr(self, name) >= 0:
-                os.close(getattr(self, name))
-                setattr(self, name, -1)
+        self._close("answers_fd", "calls_fd")
+
+    def close_calls(self) -> None:
+        """Let an idle worker end by itself."""
+        self._close("calls_fd")
+
+    def _close(self, *names: str) -> None:
+        """Close descriptors; forgotten first, so that a fork in this moment closes no reused number (pool.py)."""
+        for name in names:
+            fd = getattr(self, name)
+            setattr(self, name, -1)
+            if fd >= 0:
+                os.close(fd)
+
+    def abandon(self) -> None:
+        """Close all descriptors (in a fork of the program)."""
+        self._close("answers_fd", "calls_fd", "pidfd", "fault_fd", "out_fd", "err_fd")
 
     def close(self) -> None:
         """Let go of everything."""
-        self.close_pipes()
-        for fd in (self.pidfd, self.fault_fd, self.out_fd, self.err_fd):
-            os.close(fd)
+        self.abandon()
         self.words.release()
         self.page.close()
 

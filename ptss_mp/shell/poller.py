@@ -52,12 +52,6 @@ class Poller:
         """End the loop's sleep."""
         os.write(self._wake_fd, _ONE)
 
-    def wake_if_asleep(self) -> None:
-        """As `wake`, for the hot path: one write per sleep, whoever comes first."""
-        if self.asleep:
-            self.asleep = False
-            os.write(self._wake_fd, _ONE)
-
     def ready(self, at: int, busy: Callable[[], bool]) -> list[Handler]:
         """Wait for a descriptor, a wake or the instant `at`; return the handlers in the order of their ranks.
 
@@ -92,15 +86,15 @@ class Poller:
             os.read(self._timer_fd, 8)
         self._armed_at = NEVER
 
-    def descriptors(self) -> list[int]:
-        """Return what a fork of the program must close."""
-        return [self._epoll.fileno(), self._timer_fd]
-
     def close(self) -> None:
         """Let go of all but the eventfd, which a late caller may still write to."""
         self._handlers.clear()
         self._epoll.close()
-        os.close(self._timer_fd)
+        timer_fd, self._timer_fd = self._timer_fd, -1  # forgotten first: a fork in this moment closes nothing else
+        if timer_fd >= 0:
+            os.close(timer_fd)
+
+    abandon = close  # in a fork of the program
 
     def __del__(self) -> None:
         with contextlib.suppress(OSError, AttributeError):

@@ -6,8 +6,7 @@ the core step; obey.  In this order within a turn: the warden's word, answers,
 deaths, the clock, since a list of ready descriptors is as old as the wait for
 the interpreter lock was long.
 
-Callers' threads touch `futures`, `inbox`, `gone` and `asleep` only, each with
-one atomic operation.  All else belongs to the loop thread.
+What callers' threads touch is the desk's (desk.py); all else belongs to the loop thread.
 """
 
 from __future__ import annotations
@@ -18,39 +17,33 @@ import os
 import pickle
 import select
 import signal
-import sys
 import threading
-from collections import deque
 from collections.abc import Callable
-from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED
-from itertools import count
 from typing import Any
 
-from .. import wire
+from .. import marker
 from ..core import commands as do
 from ..core import events as on
-from ..core.job import NEVER, Prerequisite
+from ..core.job import NEVER
 from ..core.scheduler import MS, Scheduler
 from ..errors import PoolBroken
-from ..future import Future
 from ..warden.protocol import EXITED, FORKED, VERDICT, WHYS
-from .callbacks import Callbacks
-from .channel import Answer, Channel, Row, Violation
+from .channel import Channel, Row, Violation
 from .clock import monotonic_ns
+from .desk import Desk
 from .dispatch import dispatch
-from .hire import Warden, await_deaths, python, sweep
+from .hire import Warden, await_deaths, surroundings, sweep
 from .poller import ANSWERS_RANK, CLOCK_RANK, DEATH_RANK, WARDEN_RANK, WRITE_RANK, Poller
 from .report import Report
-from .verdicts import explain, explain_end, extra_of, judge
+from .verdicts import explain, judge
 
 log = logging.getLogger("ptss_mp")
 
-SLICE = 2_000  # submissions taken in one turn: about 3 ms, so that answers are never long unread
 STATUS_NS = 100 * MS  # how long to wait for the warden's word on a death
 QUIT_NS = 1_000 * MS  # what idle workers have for their exit handlers when the pool ends
 
 
-class Supervisor:
+class Supervisor(Desk):
     """The pool behind an Executor.
 
     Args:
@@ -61,88 +54,34 @@ class Supervisor:
         name: of threads and logs.
     """
 
-    never = NEVER
-    poller: Poller  # made by `start`: an executor that only was constructed holds no descriptor
-
     def __init__(self, core: Scheduler, config: dict[str, Any], slots: int, tee: bool, name: str) -> None:
-        self.core, self.config, self.slots, self.tee, self.name = core, config, slots, tee, name
+        super().__init__(core, tee, name)
+        self.config, self.slots = config, slots
         self.captures: bool = config["options"]["capture"]
-        # shared with callers
-        self.futures: dict[int, Future[Any]] = {}
-        self.inbox: deque[tuple[Any, ...]] = deque()
-        self.gone: deque[int] = deque()
-        self.controls: deque[Callable[[int], on.Event | None]] = deque()
-        self.ids = count(1)
-        self.linked = False  # some job had prerequisites
-        self.finished = threading.Event()  # nothing more will be settled by the loop
-        self.broken: PoolBroken | None = None
-        self.main_data: bytes = b""
-        self.room: threading.Condition | None = None  # of max_pending
-        self.observers: list[Any] = []  # observe.story.Narrator
-        self.drainers: list[threading.Event] = []
         # the loop's
         self.events: list[on.Event] = []
-        self.answers: dict[int, Answer] = {}
-        self.reports: dict[int, Report] = {}  # of attempts that died, until the core has judged
         self.channels: dict[int, Channel] = {}
         self.warden: Warden | None = None
         self.wardens = 0
         self.main_told = self.halted = False
         self.quit_at, self.unexplained = NEVER, 0
         self.tag = ""
-        self.callbacks = Callbacks(name)
         self.thread = threading.Thread(target=self._run, name=f"{name}-loop", daemon=True)
-
-    # ------------------------------------------------------------------ any thread
 
     def start(self) -> None:
         """Start both threads; the warden is started by the loop thread, never by a user's."""
         self.tag = f"{os.getpid()}-{os.urandom(6).hex()}"
-        self.config |= {"path": list(sys.path), "python": python()}
+        self.config |= surroundings()
         self.poller = Poller(self._clock)
         self.callbacks.start()
         self.thread.start()
-
-    def enqueue(self, future: Future[Any], row: tuple[Any, ...]) -> None:
-        """Hand a new job to the loop."""
-        self.futures[future._id] = future
-        self.inbox.append(row)
-        self.poller.wake_if_asleep()
-        if self.finished.is_set():  # it ended between the caller's look and the append
-            self.cancel(future)
-
-    def control(self, make: Callable[[int], on.Event | None]) -> None:
-        """Let the loop make an event, with its instant, once everything submitted before is in."""
-        self.controls.append(make)
-        self.wake()
-
-    def wake(self) -> None:
-        """End the loop's sleep."""
-        if self.thread.ident is not None:
-            self.poller.wake()
-
-    def cancel(self, future: Future[Any]) -> bool:
-        """Settle a Future as cancelled, if nobody else owns its end; the core is told."""
-        if self.futures.pop(future._id, None) is None:
-            return future.cancelled()
-        report = Report("cancelled", monotonic_ns())
-        report.attempts = (future._extra.tries if future._extra else 0) + (future._pid != 0)
-        report.error = "was cancelled"
-        future._report = report
-        if future._end(CANCELLED_AND_NOTIFIED):
-            self.callbacks.settled(future)
-        self._free_room()
-        self.gone.append(future._id)
-        if not self.finished.is_set():
-            self.wake()
-        return True
 
     # ------------------------------------------------------------------ the loop
 
     def _run(self) -> None:
         try:
             self._hire()
-            while not self.finished.is_set():
+            while not self.ended:
                 self._turn()
         except BaseException as error:
             log.critical("the loop of %s failed: please report this", self.name, exc_info=True)
@@ -153,21 +92,9 @@ class Supervisor:
     def _turn(self) -> None:
         self.events = []
         at = min(self.core.wake_at, self.unexplained or NEVER, self.quit_at)
-        for _, handle, what in self.poller.ready(at, self._busy):
+        for _, handle, what in self.poller.ready(at, self.busy):
             handle(what)
-        taken = min(len(self.inbox), SLICE)
-        if taken:
-            rows: list[Any] = [self.inbox.popleft() for _ in range(taken)]
-            if self.linked:
-                rows = [self._link(row) if row[4] else row for row in rows]
-            self.events.append(on.Submitted(monotonic_ns(), rows))
-        if self.gone:
-            ids = [self.gone.popleft() for _ in range(len(self.gone))]
-            self.events.append(on.Cancelled(monotonic_ns(), ids))
-        while self.controls and not self.inbox:
-            event = self.controls.popleft()(monotonic_ns())
-            if event is not None:
-                self.events.append(event)
+        self.events += self.taken()
         while self.events:
             events, self.events = self.events, []
             commands = self.core.step(events)
@@ -177,17 +104,9 @@ class Supervisor:
                 observer.names(events)
                 self.callbacks.put(lambda o=observer, e=events, c=commands: o(e, c))  # type: ignore[misc]
         if self.drainers:
-            self._tell_drainers()
+            self.tell_drainers()
         if self.halted and (not self.channels or monotonic_ns() >= self.quit_at):
-            self.finished.set()
-
-    def _busy(self) -> bool:
-        return bool(self.inbox or self.gone or self.controls)
-
-    def _link(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Put ids and ends in the place of the Futures that a job waits for."""
-        job, spec, due, release, after = row
-        return job, spec, due, release, tuple(Prerequisite(f._id, f.status(), f._release, f._due) for f in after)
+            self.ended = True
 
     # ------------------------------------------------------------------ events: the warden
 
@@ -262,8 +181,8 @@ class Supervisor:
             self._forget(channel)
         sweep(warden.tag)
         started = set(warden.slots)
-        warden.close()
         self.warden = None
+        warden.close()
         if self.halted or self.broken:
             return
         if not warden.ready:
@@ -324,6 +243,9 @@ class Supervisor:
         for fd in (channel.answers_fd, channel.calls_fd):
             self.poller.unwatch(fd)
         job, why = judge(channel)
+        if not job and why == "protocol":  # as the core will: the first that has not answered
+            worker = self.core.workers.get(channel.number)
+            job = next((j for j in worker.queue if j not in self.answers), 0) if worker else 0
         if job:
             self.reports[job] = explain(channel, self.futures.get(job), why, monotonic_ns())
             if self.tee:
@@ -332,7 +254,7 @@ class Supervisor:
             log.warning("an initializer raised %s: %s", channel.failure.type_name, channel.failure.text)
             self.config["why"] = f"{channel.failure.type_name}: {channel.failure.text}\n{channel.failure.traceback}"
         self.events.append(
-            on.WorkerDied(monotonic_ns(), channel.number, job, why, channel.ready or bool(channel.words[wire.READY]))
+            on.WorkerDied(monotonic_ns(), channel.number, job, why, channel.ready or bool(channel.words[marker.READY]))
         )
         channel.close_pipes()
 
@@ -382,41 +304,6 @@ class Supervisor:
         if dispatch(channel, mine, self.warden, self.main_data, now):
             self.poller.watch(channel.calls_fd, WRITE_RANK, self._writable, channel, select.EPOLLOUT)
 
-    def _settle(self, command: do.Settle) -> None:
-        take, answer_of = self.futures.pop, self.answers.pop
-        if command.status == "succeeded":
-            for job in command.ids:
-                future, answer = take(job, None), answer_of(job, None)
-                if future is None or answer is None:
-                    continue
-                future._kind, future._result, report = answer
-                if future._extra and type(report) is Report:
-                    report.attempts += future._extra.tries
-                future._report = report
-                if future._end(FINISHED):
-                    self.callbacks.settled(future)
-        else:
-            for i, job in enumerate(command.ids):
-                blame = command.blame[i] if command.blame else 0
-                self._settle_badly(take(job, None), job, command.status, blame)
-        if self.room:
-            self._free_room()
-
-    def _settle_badly(self, future: Future[Any] | None, job: int, status: str, blame: int) -> None:
-        answer, report = self.answers.pop(job, None), self.reports.pop(job, None)
-        if future is None:
-            return
-        future._report = explain_end(future, status, answer, report, blame, monotonic_ns())
-        if future._end(CANCELLED_AND_NOTIFIED if status == "cancelled" else FINISHED):
-            self.callbacks.settled(future)
-
-    def _postpone(self, command: do.Postpone) -> None:
-        future = self.futures.get(command.job)
-        self.answers.pop(command.job, None)
-        self.reports.pop(command.job, None)
-        if future:
-            extra_of(future).tries += 1
-
     def _kill(self, command: do.KillWorker) -> None:
         channel = self.channels.get(command.worker)
         if channel is None:
@@ -453,8 +340,7 @@ class Supervisor:
         channel = self.channels.get(command.worker)
         if channel and channel.calls_fd >= 0:
             self.poller.unwatch(channel.calls_fd)
-            os.close(channel.calls_fd)
-            channel.calls_fd = -1
+            channel.close_calls()
 
     def _halt(self, command: do.Halt) -> None:
         if command.broken:
@@ -471,49 +357,23 @@ class Supervisor:
         """No job can run any more: fail them all for that reason."""
         self.broken = PoolBroken(f"the pool cannot go on: {why}")
         self.halted = True
-        self.finished.set()
+        self.ended = True
 
     def _close(self) -> None:
         """End what is left, settle what came too late, let go of everything."""
-        self.finished.set()
-        if self.warden:
-            self.warden.dismiss()
+        self.ended = True
+        warden, self.warden = self.warden, None
+        if warden:
+            warden.dismiss()
             for channel in list(self.channels.values()):
                 channel.close()
             self.channels.clear()
-            self.warden.close()
+            warden.close()
             if self.broken:
-                sweep(self.warden.tag)
-        now = monotonic_ns()
-        for job in list(self.futures):
-            future = self.futures.pop(job, None)
-            if future is None:
-                continue
-            report = Report("crashed" if self.broken else "cancelled", now)
-            report.error, report.cause = str(self.broken or "") or None, self.broken
-            future._report = report
-            if future._end(FINISHED if self.broken else CANCELLED_AND_NOTIFIED):
-                self.callbacks.settled(future)
-        self._free_room()
-        self._tell_drainers()
+                sweep(warden.tag)
+        self.settle_all(self.broken)
         self.callbacks.finish()
         self.poller.close()
-
-    def _free_room(self) -> None:
-        if self.room:
-            with self.room:
-                self.room.notify_all()
-
-    def _tell_drainers(self) -> None:
-        core = self.core
-        idle = not self.inbox and not self.futures
-        if not idle and not self.inbox:
-            idle = len(core.jobs) == sum(1 for job in core.delayed if job not in core.tries)
-        if idle or self.finished.is_set():
-            for drainer in self.drainers:
-                self.callbacks.put(drainer.set)
-            self.drainers = []
-
 
 def _signal(pidfd: int) -> None:
     with contextlib.suppress(ProcessLookupError):
@@ -523,8 +383,8 @@ def _signal(pidfd: int) -> None:
 _DO: dict[type, Callable[[Supervisor, Any], None]] = {
     do.StartWorker: Supervisor._start_worker,
     do.Dispatch: Supervisor._dispatch,
-    do.Settle: Supervisor._settle,
-    do.Postpone: Supervisor._postpone,
+    do.Settle: Supervisor.settle,
+    do.Postpone: Supervisor.postpone,
     do.Revoke: Supervisor._revoke,
     do.Peek: Supervisor._peek,
     do.KillWorker: Supervisor._kill,

@@ -17,7 +17,8 @@ from typing import Any
 
 from .. import wire
 from ..codec import describe
-from ..wire import ANSWERS, PAGE_BYTES, READY
+from ..marker import PAGE_BYTES, READY
+from ..wire import ANSWERS
 from ..worker import ANSWERS_FD, BOOT_FD, CALLS_FD, ERR_FD, FAULT_FD, OUT_FD, PAGE_FD, Loop
 from .kernel import DUMP_SIGNAL, PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, prctl
 

@@ -12,7 +12,7 @@ import mmap
 import os
 import time
 
-from .. import wire
+from .. import marker
 from . import kernel
 from .protocol import (
     ASLEEP,
@@ -39,23 +39,25 @@ class Watched:
         number: the worker's.
         attempt, seen_at: number of the attempt looked at, and when it was first seen.
         job, began: the attempt that is marked, and the start that counts for it.
+        looked_at: start and number as they stood in the page, to see whether they moved.
         doomed: it was sent its last signal.
         backstop_at: when SIGKILL follows a dump; 0: it need not.
     """
 
     __slots__ = (
-        "attempt", "backstop_at", "began", "doomed", "job", "number", "out", "page", "pid", "pidfd", "seen_at",
-        "slot", "tail", "trim_at", "words",
+        "attempt", "backstop_at", "began", "doomed", "job", "looked_at", "number", "out", "page", "pid", "pidfd",
+        "seen_at", "slot", "tail", "trim_at", "words",
     )  # fmt: skip
 
     def __init__(self, number: int, slot: int, pid: int, pidfd: int, page: int, out: int, err: int) -> None:
         self.number, self.slot, self.pid, self.pidfd = number, slot * SLOT_BYTES, pid, pidfd
-        self.page = mmap.mmap(page, wire.PAGE_BYTES, prot=mmap.PROT_READ)
+        self.page = mmap.mmap(page, marker.PAGE_BYTES, prot=mmap.PROT_READ)
         self.page.madvise(mmap.MADV_DONTFORK)  # in a child it is a hole: never touch or close it there
         self.words = memoryview(self.page).cast("Q")
         self.out = {os.dup(out): 0, os.dup(err): 0}  # descriptor -> bytes given back so far
         self.tail = self.seen_at = self.job = self.began = self.backstop_at = self.trim_at = 0
         self.attempt = -1
+        self.looked_at = 0, 0
         self.doomed = False
 
     def cpu_ns(self) -> int:
@@ -69,11 +71,11 @@ class Watched:
         """Return (job, start, number completed); job 0 between two attempts."""
         words = self.words
         for _ in range(4):
-            job = words[wire.RUNNING]
-            began, number, done = words[wire.STARTED], words[wire.NUMBER], words[wire.COMPLETED]
-            if words[wire.RUNNING] == job:
+            job = words[marker.RUNNING]
+            began, number, done = words[marker.STARTED], words[marker.NUMBER], words[marker.COMPLETED]
+            if words[marker.RUNNING] == job:
                 return (job if number == done else 0), began, done
-        return 0, 0, words[wire.COMPLETED]
+        return 0, 0, words[marker.COMPLETED]
 
     def trim(self, keep: int) -> None:
         """Give back what was printed more than `keep` bytes ago; offsets stay."""
@@ -117,6 +119,7 @@ class Limits:
     def look(self, worker: Watched, now: int) -> tuple[int, int]:
         """Return (instant of the next look, 0), (instant that was passed, why), or (0, 0): nothing runs."""
         job, began, done = worker.marked()
+        worker.looked_at = began, done
         run = self._run_of(worker, done)
         if run is None:
             return 0, 0
@@ -127,7 +130,7 @@ class Limits:
             honest = job and sent <= began <= time.monotonic_ns()
             worker.began = began if honest else max(sent, worker.seen_at)
             worker.job = job
-        if worker.words[wire.SENDING]:
+        if worker.words[marker.SENDING]:
             return now + 3_600_000_000_000, 0  # the transfer of a result is not the job's time
         due, why = worker.began + timeout if timeout else 1 << 62, TIMEOUT
         if deadline and deadline + (0 if job else NOT_BEGUN_NS) < due:

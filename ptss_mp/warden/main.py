@@ -18,6 +18,7 @@ from __future__ import annotations
 import array
 import contextlib
 import gc
+import importlib
 import os
 import pickle
 import select
@@ -27,7 +28,7 @@ import sys
 import time
 from typing import Any, NoReturn
 
-from .. import wire
+from .. import marker, wire
 from . import child, kernel, proc, protocol
 from .clock import Limits, Watched
 from .protocol import DUMP_NS, EXITED, FORK, FORKED, KILL, READY, TICK_MAX_NS, VERDICT
@@ -74,6 +75,8 @@ def import_all(config: dict[str, Any], options: dict[str, Any]) -> None:
         return
     for name in config["preload"]:
         __import__(name)
+    for module, function, args in config["calls"]:
+        getattr(importlib.import_module(module), function)(*args)
     if config["main"]:
         prepare_main(config["main"], options)
 
@@ -157,6 +160,8 @@ class Warden:
                 _, number, job, why = KILL.unpack(data)
                 worker = self.workers.get(number)
                 if worker:
+                    with contextlib.suppress(ProcessLookupError):  # the parent sends it too, if it has the pidfd yet
+                        signal.pidfd_send_signal(worker.pidfd, signal.SIGKILL)
                     self.limits.write_verdict(worker, why, time.monotonic_ns(), 0, job)
                     self.doom(worker)
             elif data[:1] == b"M" and not self.options["main"] and not self.options["spawn"]:
@@ -183,7 +188,7 @@ class Warden:
         """Make a worker and hand its ends to the parent."""
         calls_out, calls_in = os.pipe()
         answers_out, answers_in = os.pipe()
-        page = wire.seal_page("ptss_mp-page")
+        page = marker.seal_page("ptss_mp-page")
         out, err, fault = (os.memfd_create(f"ptss_mp-{name}", os.MFD_CLOEXEC) for name in ("out", "err", "fault"))
         ends = (calls_out, answers_in, fault, page, out, err)
         pid = os.fork()
@@ -227,6 +232,8 @@ class Warden:
         """Verdict, signal, word, sweep: in this order."""
         job = worker.job
         facts = proc.status(worker.pid)
+        if worker.marked() != (job, *worker.looked_at):
+            return  # it ended in this very moment, and the next one is innocent
         self.limits.write_verdict(worker, why, at, observed, job)
         dump = facts.can_dump and self.options["dump"]
         with contextlib.suppress(ProcessLookupError):

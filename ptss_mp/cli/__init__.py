@@ -1,0 +1,1 @@
+"""The command line: `python -m ptss_mp`, `ptss-mp`."""

@@ -1,0 +1,24 @@
+"""`check jobs.py`: what a run would do, in order; nothing is started."""
+
+from __future__ import annotations
+
+import argparse
+
+from . import text
+from .exits import Exit
+from .plan import check_path, read
+from .signals import Interrupts
+
+
+def check(args: argparse.Namespace) -> int:
+    """Describe and compile the file, print its tasks; return the exit status."""
+    check_path(args.jobs)
+    with Interrupts(grace=0) as interrupts:
+        plan = read(args.jobs, interrupts)
+    text.emit("".join(text.planned(task) + "\n" for task in plan.tasks))
+    if plan.tasks:
+        tasks, jobs = text.count(len(plan.tasks), "task"), text.count(plan.jobs, "job")
+        text.say(f"{args.jobs}: {tasks}, {jobs}; none was started")
+    else:
+        text.say(f"{args.jobs}: no tasks; decorate a function with @task")
+    return Exit.OK

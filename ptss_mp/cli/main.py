@@ -1,0 +1,167 @@
+"""Arguments and dispatch.  Imports little, so that `--help` is quick."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from .exits import CommandError, Exit
+from .text import emit, say
+
+WORKERS_MAX = 1024  # processes beyond it are a typing error on the hosts this is for
+TASKS_MAX = 100_000_000
+STATUSES = """\
+exit status: 0 all succeeded or were skipped, 1 some job failed, 2 usage, 3 only deadlines were missed,
+65 bad jobs file, 66 missing file, 70 our own fault, 73 cannot create, 74 cannot write, 77 no permission,
+129 SIGHUP, 130 SIGINT, 143 SIGTERM"""
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise CommandError(Exit.USAGE, f"{message} (see {self.prog} --help)")
+
+
+class Version(argparse.Action):
+    """`--version`; looked up only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            number = version("ptss_mp")
+        except PackageNotFoundError:
+            number = "(not installed)"
+        emit(f"ptss-mp {number}\n")
+        parser.exit()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; return its exit status."""
+    _open_streams()
+    try:
+        args = _parser().parse_args(argv)
+        status = int(_dispatch(args))
+    except CommandError as error:
+        if str(error):
+            say(f"ptss-mp: {error}")
+        status = error.status
+    except SystemExit as end:  # argparse, after --help
+        status = int(end.code or 0)
+    except KeyboardInterrupt:
+        status = Exit.SIGNALLED + 2
+    except Exception as error:
+        if os.environ.get("PTSS_MP_DEBUG"):
+            raise
+        say(
+            f"ptss-mp: our own fault: {type(error).__name__}: {error}; "
+            "please report it, with what PTSS_MP_DEBUG=1 in the environment shows"
+        )
+        status = Exit.OUR_FAULT
+    try:
+        emit("")  # what is still buffered fails here, not in the interpreter's last breath
+    except OSError as error:
+        say(f"ptss-mp: cannot write to stdout: {error.strerror or error}")
+        status = status or Exit.IO_ERROR
+    return status
+
+
+def _dispatch(args: argparse.Namespace) -> int:
+    if args.command == "check":
+        from .check import check
+
+        return check(args)
+    from .run import run
+
+    return run(args)
+
+
+def _open_streams() -> None:
+    """Make the three standard descriptors stand, so that no file of ours gets their numbers."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(number, "w", closefd=False))  # noqa: SIM115 - for good
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="ptss-mp",
+        allow_abbrev=False,
+        description="Run jobs in supervised worker processes, earliest deadline first.",
+        epilog=STATUSES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action=Version, nargs=0, help="show the version and exit")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _add_run(commands)
+    check = commands.add_parser(
+        "check",
+        allow_abbrev=False,
+        help="say what a run would do",
+        description="Print the tasks of a jobs file in order, each with what it needs; start none.",
+    )
+    check.add_argument("jobs", metavar="jobs.py", help="the jobs file")
+    return parser
+
+
+def _add_run(commands: argparse._SubParsersAction[Parser]) -> None:
+    run = commands.add_parser(
+        "run",
+        allow_abbrev=False,
+        help="run a jobs file",
+        description="Run all tasks of a jobs file; what succeeded jobs print goes to stdout.",
+        epilog=STATUSES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    run.add_argument("jobs", metavar="jobs.py", help="the jobs file")
+    run.add_argument("--workers", type=_workers, metavar="N", help="worker processes (default: usable CPUs)")
+    run.add_argument("--max-tasks", type=_max_tasks, metavar="N", help="most jobs held at once")
+    run.add_argument(
+        "--log-level",
+        type=str.upper,
+        default="WARNING",
+        choices=("DEBUG", "INFO", "WARNING", "ERROR"),
+        help="what is logged to stderr; DEBUG shows each transition of each job",
+    )
+    run.add_argument("--report", metavar="F.json", help="write all outcomes there at the end")
+    run.add_argument(
+        "--grace", type=_grace, default=30.0, metavar="TIME",
+        help="what running jobs have after the first Ctrl-C: seconds, or text like 1m30s (default: 30)",
+    )  # fmt: skip
+    run.add_argument("--no-progress", action="store_true", help="no progress lines on stderr")
+
+
+def _workers(text: str) -> int:
+    return _whole(text, WORKERS_MAX)
+
+
+def _max_tasks(text: str) -> int:
+    return _whole(text, TASKS_MAX)
+
+
+def _whole(text: str, most: int) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 12 and 1 <= int(text) <= most):
+        raise argparse.ArgumentTypeError(f"must be a whole number within 1 and {most}, not {text[:40]!r}")
+    return int(text)
+
+
+def _grace(text: str) -> float:
+    from ..errors import InvalidOption
+    from ..units import SECOND_NS, duration_ns
+
+    if text in ("0", "0s"):
+        return 0.0
+    try:
+        return duration_ns(text, "it", bare_strings=True) / SECOND_NS
+    except InvalidOption as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

@@ -1,0 +1,100 @@
+"""From the path of a jobs file to its plan: look at it, import it in a worker, compile."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING, Any
+
+from .exits import CommandError, Exit
+from .signals import Interrupts
+from .text import where
+
+if TYPE_CHECKING:
+    from ..executor import Executor
+    from ..jobsfile import Plan
+    from ..outcome import Outcome
+
+IMPORT_S_MAX = 60  # a file that takes longer to import loops
+
+
+def check_path(path: str) -> None:
+    """Refuse what cannot be a jobs file, without opening it (a FIFO would block).
+
+    Raises:
+        CommandError: bad file, missing, or no permission.
+    """
+    try:
+        found = os.stat(path)
+    except PermissionError:
+        raise CommandError(Exit.NO_PERMISSION, f"{path}: no permission to look at it") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise CommandError(Exit.MISSING, f"{path}: {reason}") from None
+    if not stat.S_ISREG(found.st_mode):
+        kind = "a directory" if stat.S_ISDIR(found.st_mode) else "no regular file"
+        raise CommandError(Exit.BAD_FILE, f"{path}: a jobs file is a Python file, this is {kind}")
+    if found.st_size == 0:
+        raise CommandError(Exit.BAD_FILE, f"{path}: the file is empty")
+    if not os.access(path, os.R_OK):
+        raise CommandError(Exit.NO_PERMISSION, f"{path}: no permission to read it")
+
+
+def read(path: str, interrupts: Interrupts) -> Plan:
+    """Return the plan of a jobs file, imported in a worker of a pool of its own.
+
+    Raises:
+        CommandError: bad file, or a signal came.
+    """
+    from ..executor import Executor
+
+    pool = Executor(max_workers=1, spares=0, capture=True)
+    interrupts.turn_to(pool, importing=True)
+    try:
+        return _read(pool, path, interrupts)
+    finally:
+        pool.kill_workers()  # a file may have left threads; nobody waits for them
+        pool.shutdown()
+
+
+def _read(pool: Executor, path: str, interrupts: Interrupts) -> Plan:
+    from ..errors import ExecutorClosed, InvalidOption
+    from ..jobsfile import compile_jobs, describe
+
+    absolute = os.path.abspath(path)
+    try:
+        view = pool.options(name=f"import of {os.path.basename(path)}"[:1000], timeout=IMPORT_S_MAX)
+        outcome = view.submit(describe, absolute).outcome()
+        if interrupts.number is None and not outcome.ok:
+            raise _refused(outcome, absolute)
+        if interrupts.number is None:
+            plan = compile_jobs(outcome.result())
+            if interrupts.number is None:
+                return plan
+    except InvalidOption as error:
+        raise CommandError(Exit.BAD_FILE, str(error).replace(absolute, path)) from None
+    except CommandError as error:
+        raise CommandError(error.status, str(error).replace(absolute, path)) from None
+    except ExecutorClosed:
+        if interrupts.number is None:
+            raise
+    raise CommandError(Exit.SIGNALLED + (interrupts.number or 0), "")
+
+
+def _refused(outcome: Outcome[Any], path: str) -> CommandError:
+    """Return the error for an import that ended its worker: crash, exit, hang."""
+    from ..errors import PoolBroken
+    from ..outcome import Status, signal_name
+
+    if isinstance(outcome._cause, PoolBroken):
+        return CommandError(Exit.CANNOT_CREATE, f"no worker can be started: {outcome.error}")
+    at = where(outcome.stack, path).partition(" in ")[0] or path
+    if outcome.status is Status.TIMEOUT:
+        what = f"its import has not ended after {IMPORT_S_MAX} s"
+    elif outcome.signal is not None:
+        what = f"its import ended the process by {signal_name(outcome.signal)}"
+    elif outcome.exit_code is not None:
+        what = f"its import ended the process with exit status {outcome.exit_code}"
+    else:
+        what = f"it cannot be described: {outcome.error}"
+    return CommandError(Exit.BAD_FILE, f"{at}: {what}")

@@ -1,0 +1,144 @@
+"""Rendering: what people read.  It goes to stderr; data goes to stdout."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+import sysconfig
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..jobsfile import Planned
+    from ..outcome import Outcome
+
+# "File "x.py", line 3, in f" of a traceback, "File "x.py", line 3 in f" of faulthandler
+_FRAME = re.compile(r'File "(.+?)", line (\d+),? in (\S+)')
+LINE_CHARS_MAX = 1000  # a line of a summary is to be read
+
+
+def visible(text: str) -> str:
+    """Return text whose control characters, and others that do not print, are seen: ESC as \\x1b."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def say(line: str) -> None:
+    """Write one line to stderr in one piece; a stderr that nobody reads is no reason to fail."""
+    line = visible(line)
+    if len(line) > LINE_CHARS_MAX:
+        line = line[: LINE_CHARS_MAX - 1] + "…"
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
+
+
+def emit(text: str) -> None:
+    """Write data to stdout in one piece.  Once its reader has gone the rest vanishes quietly."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+
+
+def count(number: int, noun: str) -> str:
+    """Return "1 job", "2 jobs"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def seconds(value: float) -> str:
+    """Return a duration in seconds with three digits that matter."""
+    return f"{value:.3f} s" if value < 1 else f"{value:.1f} s"
+
+
+def size(number: int) -> str:
+    """Return bytes in binary units: "12.3 MiB"."""
+    value, unit = float(number), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def frames(stack: str) -> list[tuple[str, int, str]]:
+    """Return the frames (file, line, function) of a traceback or a faulthandler stack, innermost first."""
+    crash = "most recent call first" in stack
+    if crash:  # several threads: the one that crashed is called current
+        stack = stack[max(stack.find("Current thread"), 0) :].partition("\n\n")[0]
+    found = [(file, int(line), name) for file, line, name in _FRAME.findall(stack)]
+    return found if crash else found[::-1]
+
+
+def where(stack: str | None, prefer: str | None = None) -> str:
+    """Return "file:line in function" of the user's own innermost frame, "" without one.
+
+    Args:
+        stack: as in an `Outcome`.
+        prefer: a file whose frames are taken before all others.
+    """
+    all_frames = frames(stack or "")
+    preferred = [frame for frame in all_frames if frame[0] == prefer]
+    own = [frame for frame in all_frames if not _is_library(frame[0])]
+    for file, line, name in (*preferred, *own, *all_frames):
+        return f"{file}:{line}" + ("" if name == "<module>" else f" in {name}")
+    return ""
+
+
+def _is_library(file: str) -> bool:
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    paths = (package, sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
+    return "site-packages" in file or file.startswith(("<", *(path + os.sep for path in paths)))
+
+
+def failure(outcome: Outcome[Any]) -> str:
+    """Return the line of a failed job: name, cause, where, seconds, memory, its last word."""
+    from ..outcome import signal_name
+
+    cause: str = outcome.status.value
+    facts = []
+    if outcome.signal is not None:
+        facts.append(signal_name(outcome.signal))
+    if outcome.exit_code is not None:
+        facts.append(f"exit status {outcome.exit_code}")
+    if facts:
+        cause += f" ({', '.join(facts)})"
+    parts = [f"{outcome.name}: {cause}" + (f": {outcome.error}" if outcome.error else "")]
+    at = where(outcome.stack)
+    if at:
+        parts.append(f"at {at}")
+    if outcome.wall_time is not None:
+        parts.append(seconds(outcome.wall_time))
+    if outcome.max_rss is not None:
+        parts.append(size(outcome.max_rss))
+    if outcome.attempts > 1:
+        parts.append(f"{outcome.attempts} attempts")
+    last = (outcome.stderr or "").rstrip().rpartition("\n")[2]
+    if last and last not in parts[0]:
+        parts.append(f"stderr: {last[-200:]}")
+    return " | ".join(parts)
+
+
+def totals(counts: Mapping[str, int], took: float) -> str:
+    """Return the closing line of a run."""
+    told = ", ".join(f"{number} {status}" for status, number in counts.items() if number)
+    return f"{count(sum(counts.values()), 'job')}: {told or 'nothing to do'} | {seconds(took)}"
+
+
+def planned(task: Planned) -> str:
+    """Return the line of a task in `check`: name, size of a batch, what it needs."""
+    line = task.name
+    if task.items is not None:
+        line += f" ({count(task.jobs, 'job')})"
+    if task.needs:
+        line += f" <- {', '.join(task.needs)}"
+        run_if = task.options.get("run_if", "success")
+        if run_if != "success":
+            line += f" (run_if={run_if})"
+    return visible(line)

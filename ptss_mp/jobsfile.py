@@ -1,0 +1,194 @@
+"""Jobs files: what a Python file full of `@task` says shall be done.
+
+The parent's half, on plain data: names, dependencies, order.  The file itself
+is imported in a worker only (jobsimport.py).  A function travels as its place
+in the file (`TaskRef`), an argument as bytes (`Stored`); the parent decodes neither.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NoReturn
+
+from .core.graph import order
+from .declare import Options
+from .errors import InvalidOption
+from .jobsimport import describe, resolve
+from .units import nearest
+
+__all__ = ["Plan", "Planned", "Stored", "TaskRef", "compile_jobs", "describe", "resolve"]
+
+
+@dataclass(frozen=True)
+class TaskRef:
+    """A task's function, as its place in a jobs file; pickles to `resolve(...)`.
+
+    Attributes:
+        path: the file, absolute.
+        index: which of its tasks.
+        function: the function's name, by which a file that was changed meanwhile is noticed.
+    """
+
+    path: str
+    index: int
+    function: str
+
+    by_reference: ClassVar[bool] = True  # equal ones have equal pickles: the executor keeps them
+
+    def __post_init__(self) -> None:
+        stem = os.path.basename(self.path).rpartition(".")[0]
+        named = {"__name__": self.function, "__qualname__": self.function, "__module__": stem}
+        for name, value in named.items():  # what a job's default name and key are made of
+            object.__setattr__(self, name, value)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return resolve, (self.path, self.index, self.function)
+
+    def __call__(self, *_args: Any, **_kwargs: Any) -> NoReturn:
+        raise TypeError(f"{self.function!r} of {self.path} runs in workers only; here it is a reference")
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A pickled argument; pickles to the object that it stands for."""
+
+    data: bytes
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[bytes]]:
+        return pickle.loads, (self.data,)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A task that may be submitted: everything about it is known and fits.
+
+    Attributes:
+        name: its name, unique in the file.
+        where: "file:line".
+        ref: its function.
+        options: without name and after.
+        args, kwargs: bound arguments.
+        items: of a batch: the arguments of each job; else None.
+        takes: (parameter, task, positional only) for each value that comes from another task.
+        after: further tasks that must be settled first.
+    """
+
+    name: str
+    where: str
+    ref: TaskRef
+    options: Options
+    args: tuple[Stored, ...] = ()
+    kwargs: Mapping[str, Stored] = field(default_factory=dict)
+    items: tuple[tuple[Stored, ...], ...] | None = None
+    takes: tuple[tuple[str, str, bool], ...] = ()
+    after: tuple[str, ...] = ()
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Names of all tasks that come before it, each once."""
+        return tuple(dict.fromkeys((*(task for _, task, _ in self.takes), *self.after)))
+
+    @property
+    def jobs(self) -> int:
+        """How many jobs it is."""
+        return 1 if self.items is None else len(self.items)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A jobs file that can be run: its tasks, each after what it needs."""
+
+    tasks: tuple[Planned, ...]
+
+    @property
+    def jobs(self) -> int:
+        """How many jobs there are."""
+        return sum(task.jobs for task in self.tasks)
+
+
+def compile_jobs(description: Mapping[str, Any]) -> Plan:
+    """Return the plan of a described jobs file.
+
+    Args:
+        description: what `describe` returned.
+
+    Raises:
+        InvalidOption: the file cannot be used; one line says why and where.
+    """
+    if "error" in description:
+        raise InvalidOption(f"{description['where']}: {description['error']}")
+    path, rows = description["path"], description["tasks"]
+    _check_names(rows)
+    by_variable = {variable: row["name"] for row in rows for variable in row["variables"]}
+    by_name = {row["name"]: row for row in rows}
+    planned = {row["name"]: _planned(path, row, by_variable, by_name) for row in rows}
+    for task in planned.values():
+        if task.name in task.needs:
+            raise InvalidOption(f"{task.where}: task {task.name!r} waits for itself")
+    try:
+        names = order({name: task.needs for name, task in planned.items()})
+    except InvalidOption as error:
+        raise _bad(by_name[error.cycle[0]], str(error)) from None  # type: ignore[attr-defined]
+    return Plan(tuple(planned[name] for name in names))
+
+
+def _bad(row: Mapping[str, Any], text: str) -> InvalidOption:
+    return InvalidOption(f"{row['where']}: {text}")
+
+
+def _check_names(rows: list[dict[str, Any]]) -> None:
+    """Refuse a name given twice, and one that is a job's of a batch (`pages[3]`)."""
+    first: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        other = first.setdefault(row["name"], row)
+        if other is not row:
+            what = f"a task named {row['name']!r} is declared at {other['where']} already"
+            raise _bad(row, f"{what}; give one of them another name=")
+    for row in rows:
+        batch, bracket, number = row["name"].removesuffix("]").rpartition("[")
+        if bracket and number.isdecimal() and first.get(batch, row)["items"] is not None:
+            what = f"{row['name']!r} names a job of the batch at {first[batch]['where']}"
+            raise _bad(row, f"{what}; give one of them another name=")
+
+
+def _planned(
+    path: str, row: dict[str, Any], by_variable: Mapping[str, str], by_name: Mapping[str, Any]
+) -> Planned:
+    for name in row["after"]:
+        if name not in by_name:
+            hint = nearest(name, by_name)
+            raise _bad(row, f"task {row['name']!r} comes after {name!r}, which is no task of this file{hint}")
+    items = row["items"]
+    return Planned(
+        name=row["name"],
+        where=row["where"],
+        ref=TaskRef(path, row["index"], row["function"]),
+        options=_options(row),
+        args=tuple(map(Stored, row["args"])),
+        kwargs={name: Stored(data) for name, data in row["kwargs"].items()},
+        items=None if items is None else tuple(tuple(map(Stored, item)) for item in items),
+        takes=tuple(_takes(row, by_variable)),
+        after=tuple(row["after"]),
+    )
+
+
+def _takes(row: dict[str, Any], by_variable: Mapping[str, str]) -> Iterator[tuple[str, str, bool]]:
+    for parameter, positional in row["required"]:
+        if parameter not in by_variable:
+            what = f"task {row['name']!r} has no value for its parameter {parameter!r}"
+            why = "no default, not in args or kwargs, and no task is bound to a top-level name like it"
+            raise _bad(row, f"{what} ({why}){nearest(parameter, by_variable)}")
+        yield parameter, by_variable[parameter], positional
+
+
+def _options(row: dict[str, Any]) -> Options:
+    """Return a task's options; its longest job name must be a legal one."""
+    last = "" if row["items"] is None else f"[{len(row['items'])}]"
+    try:
+        Options(name=row["name"] + last)
+        return Options(**row["options"])
+    except (InvalidOption, TypeError) as error:
+        raise _bad(row, f"task {row['name']!r}: {error}") from None

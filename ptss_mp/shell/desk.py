@@ -1,0 +1,198 @@
+"""The desk between callers and loop: Futures, queues, and the settling of both.
+
+A caller's thread does one atomic operation on each of `futures`, `inbox`,
+`gone` and `controls`, and wakes the loop if it sleeps; no lock is needed.
+Whoever pops a Future from `futures` owns its end (future.py).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from ..core import commands as do
+from ..core import events as on
+from ..core.job import NEVER, Prerequisite
+from ..core.scheduler import Scheduler
+from ..errors import PoolBroken
+from .callbacks import Callbacks
+from .channel import Answer
+from .clock import monotonic_ns
+from .poller import Poller
+from .report import Report
+from .verdicts import explain_end, extra_of
+
+if TYPE_CHECKING:
+    from ..future import Future
+
+SLICE = 2_000  # submissions taken in one turn: about 3 ms, so that answers are never long unread
+
+
+class Desk:
+    """What callers touch, and what is done with it on the loop thread."""
+
+    never = NEVER
+    thread: threading.Thread
+    poller: Poller  # made by `start`: an executor that only was constructed holds no descriptor
+
+    def __init__(self, core: Scheduler, tee: bool, name: str) -> None:
+        self.core, self.tee, self.name = core, tee, name
+        self.futures: dict[int, Future[Any]] = {}
+        self.inbox: deque[tuple[Any, ...]] = deque()
+        self.gone: deque[int] = deque()
+        self.controls: deque[Callable[[int], on.Event | None]] = deque()
+        self.ids = count(1)
+        self.linked = False  # some job had prerequisites
+        self.ended = False  # nothing more will be settled by the loop
+        self.broken: PoolBroken | None = None
+        self.main_data: bytes = b""
+        self.room: threading.Condition | None = None  # of max_pending
+        self.observers: list[Any] = []  # observe.story.Narrator
+        self.drainers: list[threading.Event] = []
+        # of the loop
+        self.answers: dict[int, Answer] = {}  # what workers answered, until the core has judged
+        self.reports: dict[int, Report] = {}  # of attempts that died, likewise
+        self.callbacks = Callbacks(name)
+
+    # ---- any thread
+
+    def enqueue(self, future: Future[Any], row: tuple[Any, ...]) -> None:
+        """Hand a new job to the loop."""
+        self.futures[future._id] = future
+        self.inbox.append(row)
+        poller = self.poller
+        if poller.asleep:
+            poller.asleep = False  # one write per sleep, whoever comes first
+            poller.wake()
+        if self.ended:  # between the caller's look and the append
+            self.cancel(future)
+
+    def control(self, make: Callable[[int], on.Event | None]) -> None:
+        """Let the loop make an event, with its instant, once everything submitted before is in."""
+        self.controls.append(make)
+        self.wake()
+
+    def wake(self) -> None:
+        """End the loop's sleep."""
+        if self.thread.ident is not None:
+            self.poller.wake()
+
+    def cancel(self, future: Future[Any]) -> bool:
+        """Settle a Future as cancelled, if nobody else owns its end; the core is told."""
+        if self.futures.pop(future._id, None) is None:
+            return future.cancelled()
+        report = Report("cancelled", monotonic_ns())
+        report.attempts = (future._extra.tries if future._extra else 0) + (future._pid != 0)
+        report.error = "was cancelled"
+        future._report = report
+        if future._end(CANCELLED_AND_NOTIFIED):
+            self.callbacks.settled(future)
+        self.free_room()
+        self.gone.append(future._id)
+        if not self.ended:
+            self.wake()
+        return True
+
+    # ---- the loop thread
+
+    def busy(self) -> bool:
+        """Return True if a caller has left something."""
+        return bool(self.inbox or self.gone or self.controls)
+
+    def taken(self) -> list[on.Event]:
+        """Take what callers have left, as events: submissions before cancels before the rest."""
+        events: list[on.Event] = []
+        count = min(len(self.inbox), SLICE)
+        if count:
+            rows: list[Any] = [self.inbox.popleft() for _ in range(count)]
+            if self.linked:
+                rows = [_linked(row) if row[4] else row for row in rows]
+            events.append(on.Submitted(monotonic_ns(), rows))
+        if self.gone:
+            ids = [self.gone.popleft() for _ in range(len(self.gone))]
+            events.append(on.Cancelled(monotonic_ns(), ids))
+        while self.controls and not self.inbox:
+            event = self.controls.popleft()(monotonic_ns())
+            if event is not None:
+                events.append(event)
+        return events
+
+    def settle(self, command: do.Settle) -> None:
+        """Store results and wake who waits."""
+        take, answer_of = self.futures.pop, self.answers.pop
+        if command.status == "succeeded":
+            for job in command.ids:
+                future, answer = take(job, None), answer_of(job, None)
+                if future is None:
+                    continue
+                assert answer is not None
+                future._kind, future._result, report = answer
+                if future._extra and type(report) is Report:
+                    report.attempts += future._extra.tries
+                future._report = report
+                if future._end(FINISHED):
+                    self.callbacks.settled(future)
+        else:
+            for i, job in enumerate(command.ids):
+                blame = command.blame[i] if command.blame else 0
+                self._settle_badly(take(job, None), job, command.status, blame)
+        if self.room:
+            self.free_room()
+
+    def _settle_badly(self, future: Future[Any] | None, job: int, status: str, blame: int) -> None:
+        answer, report = self.answers.pop(job, None), self.reports.pop(job, None)
+        if future is None:
+            return
+        future._report = explain_end(future, status, answer, report, blame, monotonic_ns())
+        if future._end(CANCELLED_AND_NOTIFIED if status == "cancelled" else FINISHED):
+            self.callbacks.settled(future)
+
+    def postpone(self, command: do.Postpone) -> None:
+        """Count a failed attempt; another one follows."""
+        future = self.futures.get(command.job)
+        self.answers.pop(command.job, None)
+        self.reports.pop(command.job, None)
+        if future:
+            extra_of(future).tries += 1
+
+    def settle_all(self, broken: PoolBroken | None) -> None:
+        """Settle what is left when the loop ends: as cancelled, or for the reason that broke the pool."""
+        now = monotonic_ns()
+        for job in list(self.futures):
+            future = self.futures.pop(job, None)
+            if future is None:
+                continue
+            report = Report("crashed" if broken else "cancelled", now)
+            report.error, report.cause = str(broken or "the pool has ended"), broken
+            future._report = report
+            if future._end(FINISHED if broken else CANCELLED_AND_NOTIFIED):
+                self.callbacks.settled(future)
+        self.free_room()
+        self.tell_drainers()
+
+    def free_room(self) -> None:
+        """Tell those who wait for `max_pending`."""
+        if self.room:
+            with self.room:
+                self.room.notify_all()
+
+    def tell_drainers(self) -> None:
+        """Tell those who wait for `drain`, behind the callbacks that are due, if nothing released is unsettled."""
+        core = self.core
+        idle = not self.inbox and not self.futures
+        if not idle and not self.inbox:
+            idle = len(core.jobs) == sum(1 for job in core.delayed if job not in core.tries)
+        if idle or self.ended:
+            for drainer in self.drainers:
+                self.callbacks.put(drainer.set)
+            self.drainers = []
+
+
+def _linked(row: Any) -> tuple[Any, ...]:
+    """Put ids and ends in the place of the Futures that a job waits for."""
+    job, spec, due, release, after = row
+    return job, spec, due, release, tuple(Prerequisite(f._id, f.status(), f._release, f._due) for f in after)
