@@ -178,6 +178,7 @@ class Supervisor(Desk):
         for channel in self.channels.values():
             _signal(channel.pidfd)
         await_deaths([channel.pidfd for channel in self.channels.values()], STATUS_NS)
+        self.events.append(on.WardenDied(monotonic_ns()))  # before its workers' deaths: it explains them
         for channel in list(self.channels.values()):
             channel.ready = True  # its death is explained
             self._forget(channel)
@@ -192,7 +193,6 @@ class Supervisor(Desk):
             return
         log.warning("the warden of %s ended %s; its jobs failed, another one is started", self.name, how)
         self.events += [on.WorkerDied(monotonic_ns(), worker, 0, "crashed", True) for worker in sorted(started)]
-        self.events.append(on.WardenDied(monotonic_ns()))
         self._hire()
 
     # ------------------------------------------------------------------ events: workers
