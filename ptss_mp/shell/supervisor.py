@@ -39,7 +39,8 @@ from .verdicts import explain, judge
 
 log = logging.getLogger("ptss_mp")
 
-STATUS_NS = 100 * MS  # how long to wait for the warden's word on a death
+STATUS_NS = 1_000 * MS  # how long to wait for the warden's word on how a worker died: it may be starved, not only dead
+DEATHS_NS = 100 * MS  # how long to wait for workers that were sent SIGKILL when their warden was gone
 QUIT_NS = 1_000 * MS  # what idle workers have for their exit handlers when the pool ends
 
 
@@ -175,7 +176,7 @@ class Supervisor(Desk):
         how = warden.exit_text()
         for channel in self.channels.values():
             _signal(channel.pidfd)
-        await_deaths([channel.pidfd for channel in self.channels.values()], STATUS_NS)
+        await_deaths([channel.pidfd for channel in self.channels.values()], DEATHS_NS)
         self.events.append(on.WardenDied(monotonic_ns()))  # before its workers' deaths: it explains them
         for channel in list(self.channels.values()):
             channel.ready = True  # its death is explained
