@@ -76,6 +76,18 @@ class Subscription:
         self.close()
 
 
+class Scope:
+    """A view's options and whose view it is of.  Futures hold this, not the view.
+
+    So an Executor that is dropped is gone at once, and ends, whoever keeps its Futures.
+    """
+
+    __slots__ = ("options", "parent")
+
+    def __init__(self, options: Options, parent: Scope | None) -> None:
+        self.options, self.parent = options, parent
+
+
 class ExecutorView(cf.Executor):
     """The pool under options of its own; made by `options(...)`."""
 
@@ -83,6 +95,7 @@ class ExecutorView(cf.Executor):
         self._pool = pool
         self._options = options
         self._parent = parent
+        self._scope: Scope = Scope(options, parent._scope if parent else None)
         self._closed = False
         self._uses: dict[Any, Use] = {}
         self._rules = rules(options)
@@ -151,7 +164,7 @@ class ExecutorView(cf.Executor):
             function = pool.function(fn)
         except Exception:
             function = Function(fn, wire.BY_VALUE, b"")  # `_submit_specially` will say which part failed
-        use = Use(pool, view, fn, function, view._rules, name)
+        use = Use(pool, view._scope, fn, function, view._rules, name)
         use.special = view._special or isinstance(fn, Task)
         if function.number >= 0:
             self._uses[fn] = use
@@ -159,7 +172,7 @@ class ExecutorView(cf.Executor):
 
     def _submit_specially(self, use: Use, call: Any, args: Any, kwargs: Any, now: int) -> Future[Any]:
         """Submit what needs pickling, has prerequisites, absolute instants, or a name to be known by."""
-        pool, given = self._pool, use.view._options
+        pool, given = self._pool, use.scope.options
         if isinstance(use.fn, Task):
             args = (*(given.get("args") or ()), *args)
             kwargs = {**(given.get("kwargs") or {}), **kwargs}
@@ -190,6 +203,8 @@ class ExecutorView(cf.Executor):
         found: dict[Any, None] = dict.fromkeys(needs)
         named = given.get("after")
         many = named is not None and not isinstance(named, str | Task | cf.Future)
+        if many and not isinstance(named, Iterable):
+            raise InvalidType(f"after takes Futures, Tasks and names, not {type(named).__name__}")
         for item in (list(named) if many else [named]) if named is not None else ():
             key = item.name if isinstance(item, Task) else item
             if isinstance(key, str):
@@ -287,10 +302,10 @@ class ExecutorView(cf.Executor):
             cf.wait(mine)
 
     def _owns(self, future: Future[Any]) -> bool:
-        view: ExecutorView | None = future._use.view
-        while view is not None and view is not self:
-            view = view._parent
-        return view is self
+        scope: Scope | None = future._use.scope
+        while scope is not None and scope is not self._scope:
+            scope = scope.parent
+        return scope is self._scope
 
     def __exit__(self, kind: type[BaseException] | None, error: Any, trace: Any) -> None:
         if kind is not None and issubclass(kind, KeyboardInterrupt | SystemExit):

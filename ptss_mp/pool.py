@@ -137,6 +137,7 @@ class Pool(Supervisor):
         with self.room:
             while len(self.futures) >= (self.max_pending or 0) and not self.ended:
                 self.room.wait(1.0)
+        self.open()  # it may have been closed meanwhile
 
     def close_down(self, drop: bool) -> None:
         """Accept nothing more; end when all is settled."""

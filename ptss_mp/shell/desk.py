@@ -86,7 +86,10 @@ class Desk:
         if self.futures.pop(future._id, None) is None:
             return future.cancelled()
         report = Report("cancelled", monotonic_ns())
-        report.attempts = (future._extra.tries if future._extra else 0) + (future._pid != 0)
+        extra = future._extra
+        report.attempts = int(future._pid != 0)
+        if extra:
+            report.attempts += extra.tries - extra.pausing
         report.error = "was cancelled"
         future._report = report
         if future._end(CANCELLED_AND_NOTIFIED):
@@ -120,6 +123,13 @@ class Desk:
             if event is not None:
                 events.append(event)
         return events
+
+    def refuse(self) -> None:
+        """Cancel what was submitted between its caller's look at the state and the end of everything."""
+        while self.inbox:
+            future = self.futures.get(self.inbox.popleft()[0])
+            if future:
+                self.cancel(future)
 
     def settle(self, command: do.Settle) -> None:
         """Store results and wake who waits."""
@@ -157,7 +167,8 @@ class Desk:
         self.answers.pop(command.job, None)
         self.reports.pop(command.job, None)
         if future:
-            extra_of(future).tries += 1
+            extra = extra_of(future)
+            extra.tries, extra.pausing = extra.tries + 1, True
 
     def settle_all(self, broken: PoolBroken | None) -> None:
         """Settle what is left when the loop ends: as cancelled, or for the reason that broke the pool."""

@@ -95,6 +95,8 @@ class Supervisor(Desk):
         at = min(self.core.wake_at, self.unexplained or NEVER, self.quit_at)
         for _, handle, what in self.poller.ready(at, self.busy):
             handle(what)
+        if self.halted:
+            self.refuse()
         self.events += self.taken()
         while self.events:
             events, self.events = self.events, []

@@ -36,13 +36,13 @@ class Use:
         function: how it gets to a worker.
         deadline_ns: relative deadline, 0: none.
         special: its jobs need the slow way (absolute instants, prerequisites, a name to be known by).
-        view: the view it was submitted through, for that view's `shutdown`.
+        scope: of the view it was submitted through, for that view's `shutdown`.
     """
 
-    __slots__ = ("deadline_ns", "fn", "function", "key", "name", "pool", "rules", "spec", "special", "view")
+    __slots__ = ("deadline_ns", "fn", "function", "key", "name", "pool", "rules", "scope", "spec", "special")
 
-    def __init__(self, pool: Pool, view: Any, fn: Any, function: Function, rules: Rules, name: str) -> None:
-        self.pool, self.view, self.fn, self.function, self.rules, self.name = pool, view, fn, function, rules, name
+    def __init__(self, pool: Pool, scope: Any, fn: Any, function: Function, rules: Rules, name: str) -> None:
+        self.pool, self.scope, self.fn, self.function, self.rules, self.name = pool, scope, fn, function, rules, name
         self.key = f"{getattr(fn, '__module__', None) or '?'}.{getattr(fn, '__qualname__', type(fn).__name__)}"
         self.spec = Spec(
             fn=function.number if function.number >= 0 else pool.estimate_of(self.key),

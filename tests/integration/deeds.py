@@ -16,6 +16,8 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ptss_mp import task
+
 holding = ctypes.PyDLL(None)  # calls into it keep the interpreter lock
 HANG = 1_000  # seconds that a hanging job would take
 
@@ -82,6 +84,7 @@ def gated(log: str, fifo: str, text: Any) -> Any:
     """Tell that it runs, wait at the gate, tell that it ended."""
     note(log, f"begin {text} {os.getpid()}")
     gate(fifo)
+    time.sleep(0.005)  # known as a long job from its first run on: none is queued behind another
     note(log, f"end {text} {os.getpid()}")
     return text
 
@@ -421,3 +424,63 @@ def refuse(text: str) -> NoReturn:
 
 def die_at_start() -> NoReturn:
     os._exit(9)
+
+
+# ---- of the Executor's tests
+
+
+def stamped(number: int) -> int:
+    return number << 22 | os.getpid()
+
+
+def statuses(outcomes: list[Any]) -> list[str]:
+    return [str(outcome.status) for outcome in outcomes]
+
+
+def is_imported(name: str) -> bool:
+    return name in sys.modules
+
+
+def leave_removed_directory(path: str) -> None:
+    os.chdir(path)
+    os.rmdir(path)
+
+
+def speaks_at(number: int, when: int) -> None:
+    if number == when:
+        print(number)
+
+
+def signals_itself(number: int) -> str:
+    os.kill(os.getpid(), number)
+    return "alive"
+
+
+def _only_elsewhere(pid_of_the_program: int) -> str:
+    if os.getpid() == pid_of_the_program:
+        raise ValueError("not here")
+    return "decoded"
+
+
+class OnlyElsewhere:
+    """Cannot be decoded in the program."""
+
+    def __init__(self, pid_of_the_program: int) -> None:
+        self.pid = pid_of_the_program
+
+    def __reduce__(self) -> Any:
+        return _only_elsewhere, (self.pid,)
+
+
+def bad_result_here(pid_of_the_program: int) -> OnlyElsewhere:
+    return OnlyElsewhere(pid_of_the_program)
+
+
+@task
+def declared(x: int) -> int:
+    return 2 * x
+
+
+@task(timeout=0.1)
+def hangs_by_declaration() -> None:
+    time.sleep(HANG)
