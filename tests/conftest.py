@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-import leaks
+from tests import leaks
 
 os.environ[leaks.MARK] = uuid.uuid4().hex
 

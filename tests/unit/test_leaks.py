@@ -8,7 +8,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-import leaks
+from tests import leaks
 
 
 def test_nothing_happened_nothing_left():
