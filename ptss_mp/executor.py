@@ -25,9 +25,10 @@ from .core.scheduler import Scheduler
 from .declare import DECLARED_ONLY, UNSET, Options, Task, rules
 from .declare import options as make_options
 from .errors import ExecutorClosed, InvalidOption, InvalidType
-from .future import Extra, Future
+from .future import Future
 from .pool import WORKERS_MAX, Pool, State, cpus, spawns
 from .shell.clock import monotonic_ns
+from .shell.report import Extra
 from .shell.use import Function, Use
 from .submission import born_failed, instants, name_of, pickled_call
 from .units import duration_ns, nearest, whole
@@ -107,7 +108,7 @@ class ExecutorView(cf.Executor):
             use = self._uses[fn]
         except (KeyError, TypeError):
             use = self._use(fn)
-        if pool.state is not State.RUNNING or pool.pid != _getpid() or self._closed or pool.broken:
+        if pool.state is not State.RUNNING or self._closed or pool.broken:
             self._open()
         if pool.max_pending is not None:
             pool.wait_for_room()
@@ -305,7 +306,7 @@ class ExecutorView(cf.Executor):
     def state(self) -> State:
         """Where the pool stands."""
         pool = self._pool
-        if pool.finished.is_set():
+        if pool.ended:
             return State.STOPPED
         return pool.state
 
@@ -432,6 +433,7 @@ class Executor(ExecutorView):
                 "say_ready": spawned or initializer is not None,
             },
             "preload": tuple(preload),
+            "calls": [],
         }
         core = Scheduler(
             workers,
@@ -545,5 +547,3 @@ class Executor(ExecutorView):
     def _abandon(self) -> None:
         self._stop(0)
 
-
-_getpid = os.getpid

@@ -19,11 +19,11 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from . import wire
 from .outcome import Outcome, Status, load
-from .shell.report import Report, make_outcome
+from .shell.report import Extra, Report, make_outcome
 
 if TYPE_CHECKING:
     from .shell.use import Use
@@ -44,22 +44,6 @@ class _Submitting(threading.local):
 
 
 submitting = _Submitting()
-
-
-class Extra:
-    """What only some jobs have.
-
-    Attributes:
-        needs: Futures among the arguments, by index of `wire.prerequisite`.
-        after: all prerequisites.
-        tries: failed attempts before the current one.
-        key: nothing yet given; the job's name stands for it.
-    """
-
-    __slots__ = ("after", "needs", "tries")
-
-    def __init__(self, needs: tuple[Any, ...] = (), after: tuple[Any, ...] = ()) -> None:
-        self.needs, self.after, self.tries = needs, after, 0
 
 
 class Future(cf.Future, Generic[T]):  # type: ignore[type-arg]
@@ -175,7 +159,7 @@ class Future(cf.Future, Generic[T]):  # type: ignore[type-arg]
         if self._state is not FINISHED:
             self._settled(timeout)
         if self._good():
-            return cast(T, self._result if self._kind <= wire.BOOL else self._decoded())
+            return self._result if self._kind <= wire.BOOL else self._decoded()  # type: ignore[no-any-return]
         try:
             raise self._error()
         finally:

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NoReturn
 
-from . import declare
 from .core.graph import order
 from .declare import Options
 from .errors import InvalidOption
 from .jobsimport import describe, resolve
+from .units import nearest
 
 __all__ = ["Plan", "Planned", "Stored", "TaskRef", "compile_jobs", "describe", "resolve"]
 
@@ -159,7 +159,7 @@ def _planned(
 ) -> Planned:
     for name in row["after"]:
         if name not in by_name:
-            hint = declare.nearest(name, by_name)
+            hint = nearest(name, by_name)
             raise _bad(row, f"task {row['name']!r} comes after {name!r}, which is no task of this file{hint}")
     items = row["items"]
     return Planned(
@@ -180,7 +180,7 @@ def _takes(row: dict[str, Any], by_variable: Mapping[str, str]) -> Iterator[tupl
         if parameter not in by_variable:
             what = f"task {row['name']!r} has no value for its parameter {parameter!r}"
             why = "no default, not in args or kwargs, and no task is bound to a top-level name like it"
-            raise _bad(row, f"{what} ({why}){declare.nearest(parameter, by_variable)}")
+            raise _bad(row, f"{what} ({why}){nearest(parameter, by_variable)}")
         yield parameter, by_variable[parameter], positional
 
 

@@ -88,6 +88,13 @@ class Pool(Supervisor):
         self.main_data = pickle.dumps(data)
         self.control(self._tell_main)
 
+    def warm(self, module: str, function: str, *args: Any) -> None:
+        """Call a function in the warden before it forks anything, so that every worker is born with its effects.
+
+        For what takes long and was seen to be harmless; not for a pool that has started.
+        """
+        self.config["calls"].append((module, function, args))
+
     def _tell_main(self, _now: int) -> None:
         if self.warden and not self.main_told:
             self.main_told = True
@@ -128,7 +135,7 @@ class Pool(Supervisor):
         if self.callbacks.here or _in_event_loop():
             raise QueueFull(f"{len(self.futures)} jobs are held, allowed are {self.max_pending} (max_pending)")
         with self.room:
-            while len(self.futures) >= (self.max_pending or 0) and not self.finished.is_set():
+            while len(self.futures) >= (self.max_pending or 0) and not self.ended:
                 self.room.wait(1.0)
 
     def close_down(self, drop: bool) -> None:
@@ -170,6 +177,7 @@ def _after_fork() -> None:
     """A fork of the program does nothing with the pool, and holds none of its descriptors."""
     for pool in list(_live):
         _live.discard(pool)
+        pool.state = State.STOPPED  # so that the next `submit` here looks closer, and says why not
         for owner in (pool.poller, pool.warden, *pool.channels.values()):
             if owner:
                 owner.abandon()

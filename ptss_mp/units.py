@@ -41,25 +41,25 @@ def duration_ns(value: float | timedelta | str, what: str, *, bare_strings: bool
     elif isinstance(value, str):
         ns = _read_duration(value, what, bare_strings)
     else:
-        if not math.isfinite(value):
+        if not -math.inf < value < math.inf:  # NaN too
             raise InvalidOption(f"{what} must be a finite number of seconds, not {value}")
-        ns = round(value * SECOND_NS)
+        ns = round(max(-1, min(value, DURATION_MAX_NS)) * SECOND_NS)  # an absurd number must not overflow
     if ns <= 0:
-        raise InvalidOption(f"{what} must be above zero, not {value!r}")
+        raise InvalidOption(f"{what} must be above zero, not {value!r:.80}")
     if ns > DURATION_MAX_NS:
-        raise InvalidOption(f"{what} must be at most ten years, not {value!r}")
+        raise InvalidOption(f"{what} must be at most ten years, not {value!r:.80}")
     return ns
 
 
 def _read_duration(text: str, what: str, bare: bool) -> int:
     stripped = text.strip().lower()
     if bare and re.fullmatch(r"\d+(\.\d+)?", stripped):
-        return round(float(stripped) * SECOND_NS)
+        return round(min(float(stripped), DURATION_MAX_NS) * SECOND_NS)
     parts = _PART.findall(stripped)
     known = parts and all(unit in _UNITS_NS for _, unit in parts)
     if not known or "".join(n + u for n, u in parts) != stripped:
-        raise InvalidOption(f"{what} must look like '250ms', '90s', '1h30m' or '2d', not {text!r}")
-    return round(sum(float(number) * _UNITS_NS[unit] for number, unit in parts))
+        raise InvalidOption(f"{what} must look like '250ms', '90s', '1h30m' or '2d', not {text!r:.80}")
+    return round(sum(min(float(number), DURATION_MAX_NS) * _UNITS_NS[unit] for number, unit in parts))
 
 
 def aware(value: datetime, what: str) -> datetime:

@@ -62,12 +62,12 @@ def main():
         return (Prerequisite(i - 1, "", 0, NEVER),) if i > 1 else None
 
     cases = [
-        ("plain, slices of 256", 200_000, dict(slice_=256)),
-        ("plain, timeout on all", 200_000, dict(slice_=256, timeout_ns=30 * 10**9)),
-        ("random deadlines, slices of 256", 200_000, dict(slice_=256, due=deadlines.__getitem__)),
-        ("chain, one after another", 50_000, dict(slice_=256, after=chain)),
-        ("1,000,000 plain, slices of 4,000", 1_000_000, dict(slice_=4000)),
-        ("1,000,000 random deadlines pending", 1_000_000, dict(slice_=4000, due=deadlines.__getitem__)),
+        ("plain, slices of 256", 200_000, {"slice_": 256}),
+        ("plain, timeout on all", 200_000, {"slice_": 256, "timeout_ns": 30 * 10**9}),
+        ("random deadlines, slices of 256", 200_000, {"slice_": 256, "due": deadlines.__getitem__}),
+        ("chain, one after another", 50_000, {"slice_": 256, "after": chain}),
+        ("1,000,000 plain, slices of 4,000", 1_000_000, {"slice_": 4000}),
+        ("1,000,000 random deadlines pending", 1_000_000, {"slice_": 4000, "due": deadlines.__getitem__}),
     ]
     print(f"{'case':40} {'us/job':>8} {'min':>8} {'max':>8} {'worst step ms':>14}")
     for name, count, how in cases:

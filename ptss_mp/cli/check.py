@@ -13,15 +13,8 @@ from .signals import Interrupts
 def check(args: argparse.Namespace) -> int:
     """Describe and compile the file, print its tasks; return the exit status."""
     check_path(args.jobs)
-    from ..executor import Executor
-
-    pool = Executor(max_workers=1, capture=True)
-    try:
-        with Interrupts(pool, grace=0) as interrupts:
-            plan = read(pool, args.jobs, interrupts)
-    finally:
-        pool.kill_workers()  # a file may have left threads; nobody waits for them
-        pool.shutdown()
+    with Interrupts(grace=0) as interrupts:
+        plan = read(args.jobs, interrupts)
     text.emit("".join(text.planned(task) + "\n" for task in plan.tasks))
     if plan.tasks:
         tasks, jobs = text.count(len(plan.tasks), "task"), text.count(plan.jobs, "job")

@@ -156,8 +156,8 @@ def _whole(text: str, most: int) -> int:
 
 
 def _grace(text: str) -> float:
-    from ..declare import SECOND_NS, duration_ns
     from ..errors import InvalidOption
+    from ..units import SECOND_NS, duration_ns
 
     if text in ("0", "0s"):
         return 0.0

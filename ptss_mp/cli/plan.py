@@ -40,12 +40,24 @@ def check_path(path: str) -> None:
         raise CommandError(Exit.NO_PERMISSION, f"{path}: no permission to read it")
 
 
-def read(pool: Executor, path: str, interrupts: Interrupts) -> Plan:
-    """Return the plan of a jobs file, imported in a worker.
+def read(path: str, interrupts: Interrupts) -> Plan:
+    """Return the plan of a jobs file, imported in a worker of a pool of its own.
 
     Raises:
         CommandError: bad file, or a signal came.
     """
+    from ..executor import Executor
+
+    pool = Executor(max_workers=1, spares=0, capture=True)
+    interrupts.turn_to(pool, importing=True)
+    try:
+        return _read(pool, path, interrupts)
+    finally:
+        pool.kill_workers()  # a file may have left threads; nobody waits for them
+        pool.shutdown()
+
+
+def _read(pool: Executor, path: str, interrupts: Interrupts) -> Plan:
     from ..errors import ExecutorClosed, InvalidOption
     from ..jobsfile import compile_jobs, describe
 
@@ -57,7 +69,6 @@ def read(pool: Executor, path: str, interrupts: Interrupts) -> Plan:
             raise _refused(outcome, absolute)
         if interrupts.number is None:
             plan = compile_jobs(outcome.result())
-            interrupts.importing = False
             if interrupts.number is None:
                 return plan
     except InvalidOption as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,8 +36,11 @@ def run(args: argparse.Namespace) -> int:
 
     pool = Executor(max_workers=args.workers, max_pending=args.max_tasks, capture=True)
     try:
-        with Interrupts(pool, args.grace) as interrupts:
-            plan = read(pool, args.jobs, interrupts)
+        with Interrupts(args.grace) as interrupts:
+            plan = read(args.jobs, interrupts)
+            # It was harmless in a worker: so the warden may import it too, and each worker is born with it.
+            pool._pool.warm("ptss_mp.jobsimport", "load", os.path.abspath(args.jobs))
+            interrupts.turn_to(pool)
             if args.log_level == "DEBUG":
                 _show_transitions(pool)
             following = Following(pool, plan.jobs, keep_all=args.report is not None)

@@ -27,18 +27,16 @@ class Interrupts:
     """Handles the signals of a command while it lasts (a context manager).
 
     Args:
-        pool: what to stop.
         grace: seconds that running jobs have after the first signal.
 
     Attributes:
         number: the first signal that came, or None.
-        importing: jobs have not begun, so there is nothing to be graceful to.
     """
 
-    def __init__(self, pool: Executor, grace: float) -> None:
+    def __init__(self, grace: float) -> None:
         self.number: int | None = None
-        self.importing = True
-        self._pool = pool
+        self._pool: Executor | None = None
+        self._importing = True
         self._grace = grace
         self._seen = 0
         self._queue: queue.SimpleQueue[int | None] = queue.SimpleQueue()
@@ -60,6 +58,12 @@ class Interrupts:
         self._queue.put(None)
         self._thread.join()
 
+    def turn_to(self, pool: Executor, importing: bool = False) -> None:
+        """Stop this pool from now on; while a file is imported there is nothing to be graceful to."""
+        self._pool, self._importing = pool, importing
+        if self.number is not None:
+            pool.kill_workers()  # the signal came before there was a pool to stop
+
     def _arrived(self, number: int, _frame: FrameType | None) -> None:
         if self.number is None:
             self.number = number
@@ -74,11 +78,14 @@ class Interrupts:
         name = signal.Signals(number).name
         if self._seen > 2:
             os._exit(Exit.SIGNALLED + (self.number or number))  # the warden ends all that still runs
-        if self.importing or self._seen == 2:
+        pool = self._pool
+        if pool is None:
+            say(f"{name}: before anything was started")
+        elif self._importing or self._seen == 2:
             say(f"{name}: killing what runs")
-            self._pool.kill_workers()
+            pool.kill_workers()
         else:
             say(f"{name}: nothing new starts, running jobs have {self._grace:g} s; once more kills them now")
-            stop, grace = self._pool.stop, (self._grace,)
+            stop, grace = pool.stop, (self._grace,)
             # a thread of its own: the second signal shall find this one waiting
             threading.Thread(target=stop, args=grace, name="ptss-mp-stop", daemon=True).start()

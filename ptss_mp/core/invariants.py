@@ -48,7 +48,7 @@ def _check_jobs(s: Scheduler) -> None:
     places = [set(s.graph.waiting), set(s.delayed), set(ready), set(sent)]
     assert sum(map(len, places)) == len(s.jobs), f"{len(s.jobs)} jobs, {list(map(len, places))} in containers"
     assert set().union(*places) == set(s.jobs), "a job is in no container, or a settled one in some"
-    for sparse, name in ((s.soft, "soft"), (s.tries, "tries"), (s.ready.current, "current")):
+    for sparse, name in ((s.soft, "soft"), (s.tries, "tries"), (s.ready.current, "current"), (s.graph.heirs, "heirs")):
         assert set(sparse) <= set(s.jobs), f"{name} remembers settled jobs"
     for job, tries in s.tries.items():
         assert 0 < tries <= s.jobs[job].retries, f"job {job} failed {tries} times of {s.jobs[job].retries}"

@@ -21,6 +21,7 @@ from typing import Any
 from ..errors import InternalError
 from . import commands as do
 from . import events as on
+from .estimates import Estimates
 from .graph import GOOD, Waiting, judge, verdict
 from .job import DUE_SHIFT, ID_MASK, NEVER, RELEASE_SHIFT, Prerequisite, Spec, key_of
 from .restart import RestartWindow, backoff_ns
@@ -63,7 +64,7 @@ class Scheduler(Table):
         super().__init__()
         self.max_workers, self.spare_workers, self.max_tasks = max_workers, spares, max_tasks
         self.start_timeout_ns, self.seed = start_timeout_ns, seed
-        self.estimates: dict[int, int] = {}  # function -> run time, ns (EWMA)
+        self.estimates = Estimates()
         # workers
         self.active: dict[int, Worker] = {}
         self.spares: deque[Worker] = deque()
@@ -106,13 +107,13 @@ class Scheduler(Table):
         self._keep_time()
         if self._dirty:
             self._relax()
-        if self.ready and not self.broken:
+        if self.ready:
             if not self.paused:
                 while self._dispatch():
                     pass
             if self.staff < self.max_workers + self.spare_workers:
                 self._hire()
-        if self.closed and not self.halted and (self.broken or not self.jobs):
+        if self.closed and not self.halted and not self.jobs:
             self.halted = True
             out.append(do.Halt(self.broken))
         self._remember(events, out)
@@ -289,7 +290,7 @@ class Scheduler(Table):
                 continue  # settled already: cancelled
             if spec is not last:
                 if last and runs:
-                    self._learn(last.fn, total, runs)
+                    self.estimates.learn(last.fn, total, runs)
                 last, total, runs = spec, 0, 0
             if end < on.REVOKED:
                 total += duration
@@ -306,7 +307,7 @@ class Scheduler(Table):
                 done = []
                 self._cascade(job, GOOD)
         if last and runs:
-            self._learn(last.fn, total, runs)
+            self.estimates.learn(last.fn, total, runs)
         worker.load = worker.load * len(queue) // before if queue else 0
         if done:
             self._out.append(do.Settle(GOOD, done, []))
@@ -314,15 +315,6 @@ class Scheduler(Table):
             worker.watch = NEVER
             if worker.used_up:
                 self._retire(worker)
-
-    def _learn(self, fn: int, total: int, runs: int) -> None:
-        """Update the estimate; a run four times as long replaces it, for a function may become slow."""
-        mean = total // runs
-        old = self.estimates.get(fn)
-        if old is None or mean > 4 * old:
-            self.estimates[fn] = mean
-        else:
-            self.estimates[fn] = old + (mean - old) * min(runs, 4) // 8
 
     # ------------------------------------------------------------------ workers come and go
 
@@ -454,12 +446,6 @@ class Scheduler(Table):
             if now - worker.heard >= PEEK_NS:
                 self._out.append(do.Peek(worker.id))
             worker.watch = min(worker.watch, now + PEEK_NS)
-
-    def _limit_of(self, job: int, key: int) -> int:
-        """The earliest instant at which a job sent now could be beyond a limit; NEVER without one."""
-        timeout = self.jobs[job].timeout_ns
-        kills = self._kills_at(job, key)
-        return min(kills, self.now + timeout) if timeout else kills
 
     # ------------------------------------------------------------------ jobs start
 

@@ -147,6 +147,12 @@ class Table:
         soft = self.soft.get(job) if self.soft else None
         return soft[0] if soft else key >> DUE_SHIFT
 
+    def _limit_of(self, job: int, key: int) -> int:
+        """The earliest instant at which a job sent now could be beyond a limit; NEVER without one."""
+        timeout = self.jobs[job].timeout_ns
+        kills = self._kills_at(job, key)
+        return min(kills, self.now + timeout) if timeout else kills
+
     # ------------------------------------------------------------------ inheritance
 
     def _urge(self, heir: int, edges: Iterable[Prerequisite], due: int) -> None:

@@ -12,20 +12,22 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core import commands as do
 from ..core import events as on
 from ..core.job import NEVER, Prerequisite
 from ..core.scheduler import Scheduler
 from ..errors import PoolBroken
-from ..future import Future
 from .callbacks import Callbacks
 from .channel import Answer
 from .clock import monotonic_ns
 from .poller import Poller
 from .report import Report
 from .verdicts import explain_end, extra_of
+
+if TYPE_CHECKING:
+    from ..future import Future
 
 SLICE = 2_000  # submissions taken in one turn: about 3 ms, so that answers are never long unread
 
@@ -45,7 +47,7 @@ class Desk:
         self.controls: deque[Callable[[int], on.Event | None]] = deque()
         self.ids = count(1)
         self.linked = False  # some job had prerequisites
-        self.finished = threading.Event()  # nothing more will be settled by the loop
+        self.ended = False  # nothing more will be settled by the loop
         self.broken: PoolBroken | None = None
         self.main_data: bytes = b""
         self.room: threading.Condition | None = None  # of max_pending
@@ -62,8 +64,11 @@ class Desk:
         """Hand a new job to the loop."""
         self.futures[future._id] = future
         self.inbox.append(row)
-        self.poller.wake_if_asleep()
-        if self.finished.is_set():  # it ended between the caller's look and the append
+        poller = self.poller
+        if poller.asleep:
+            poller.asleep = False  # one write per sleep, whoever comes first
+            poller.wake()
+        if self.ended:  # between the caller's look and the append
             self.cancel(future)
 
     def control(self, make: Callable[[int], on.Event | None]) -> None:
@@ -88,7 +93,7 @@ class Desk:
             self.callbacks.settled(future)
         self.free_room()
         self.gone.append(future._id)
-        if not self.finished.is_set():
+        if not self.ended:
             self.wake()
         return True
 
@@ -181,7 +186,7 @@ class Desk:
         idle = not self.inbox and not self.futures
         if not idle and not self.inbox:
             idle = len(core.jobs) == sum(1 for job in core.delayed if job not in core.tries)
-        if idle or self.finished.is_set():
+        if idle or self.ended:
             for drainer in self.drainers:
                 self.callbacks.put(drainer.set)
             self.drainers = []

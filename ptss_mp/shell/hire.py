@@ -11,6 +11,7 @@ import select
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from multiprocessing import spawn
 from typing import Any
@@ -41,11 +42,20 @@ def python() -> list[str]:
     return [os.fsdecode(executable), *subprocess._args_from_interpreter_flags()]  # type: ignore[attr-defined]
 
 
+def surroundings() -> dict[str, Any]:
+    """Return what workers take over from the program as it is now; a later warden gives them the same."""
+    try:
+        cwd = os.getcwd()
+    except FileNotFoundError:  # deleted under the program: the warden inherits it as it is
+        cwd = None
+    return {"path": list(sys.path), "python": python(), "environ": dict(os.environ), "cwd": cwd}
+
+
 class Warden:
     """One warden process and what is shared with it.  Made and used on the loop thread.
 
     Args:
-        config: `options`, `preload`, `main`, `path`, `python`.
+        config: `options`, `preload`, `calls`, `main`, and `surroundings()`.
         tag: value of TAG.
         slots: how many workers can exist at once, dying ones included.
     """
@@ -64,7 +74,7 @@ class Warden:
         self.sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for end in (self.sock, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE_MAX)
-        self.sock.send(pickle.dumps(config))
+        self.sock.send(pickle.dumps({k: v for k, v in config.items() if k not in ("environ", "cwd")}))
         self.sock.setblocking(False)
         me = os.pidfd_open(os.getpid())
         fds = (theirs.fileno(), me, self.nudge_fd, limits)
@@ -75,7 +85,8 @@ class Warden:
                 pass_fds=fds,
                 start_new_session=True,
                 stdin=subprocess.DEVNULL,
-                env=os.environ | {TAG: tag},
+                env=config["environ"] | {TAG: tag},
+                cwd=config["cwd"],
             )
         finally:
             theirs.close()

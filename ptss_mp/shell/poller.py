@@ -52,12 +52,6 @@ class Poller:
         """End the loop's sleep."""
         os.write(self._wake_fd, _ONE)
 
-    def wake_if_asleep(self) -> None:
-        """As `wake`, for the hot path: one write per sleep, whoever comes first."""
-        if self.asleep:
-            self.asleep = False
-            os.write(self._wake_fd, _ONE)
-
     def ready(self, at: int, busy: Callable[[], bool]) -> list[Handler]:
         """Wait for a descriptor, a wake or the instant `at`; return the handlers in the order of their ranks.
 

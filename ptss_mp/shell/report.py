@@ -15,6 +15,21 @@ if TYPE_CHECKING:
 KEPT_BYTES = 64 << 10  # of each stream, for the outcome (API, Output)
 
 
+class Extra:
+    """What only some jobs have.
+
+    Attributes:
+        needs: Futures among the arguments, by index of `wire.prerequisite`.
+        after: all prerequisites.
+        tries: failed attempts before the current one.
+    """
+
+    __slots__ = ("after", "needs", "tries")
+
+    def __init__(self, needs: tuple[Any, ...] = (), after: tuple[Any, ...] = ()) -> None:
+        self.needs, self.after, self.tries = needs, after, 0
+
+
 class Report:
     """Facts of an attempt and of the job's end.
 

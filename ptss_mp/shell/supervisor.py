@@ -17,7 +17,6 @@ import os
 import pickle
 import select
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -33,7 +32,7 @@ from .channel import Channel, Row, Violation
 from .clock import monotonic_ns
 from .desk import Desk
 from .dispatch import dispatch
-from .hire import Warden, await_deaths, python, sweep
+from .hire import Warden, await_deaths, surroundings, sweep
 from .poller import ANSWERS_RANK, CLOCK_RANK, DEATH_RANK, WARDEN_RANK, WRITE_RANK, Poller
 from .report import Report
 from .verdicts import explain, judge
@@ -72,7 +71,7 @@ class Supervisor(Desk):
     def start(self) -> None:
         """Start both threads; the warden is started by the loop thread, never by a user's."""
         self.tag = f"{os.getpid()}-{os.urandom(6).hex()}"
-        self.config |= {"path": list(sys.path), "python": python()}
+        self.config |= surroundings()
         self.poller = Poller(self._clock)
         self.callbacks.start()
         self.thread.start()
@@ -82,7 +81,7 @@ class Supervisor(Desk):
     def _run(self) -> None:
         try:
             self._hire()
-            while not self.finished.is_set():
+            while not self.ended:
                 self._turn()
         except BaseException as error:
             log.critical("the loop of %s failed: please report this", self.name, exc_info=True)
@@ -107,7 +106,7 @@ class Supervisor(Desk):
         if self.drainers:
             self.tell_drainers()
         if self.halted and (not self.channels or monotonic_ns() >= self.quit_at):
-            self.finished.set()
+            self.ended = True
 
     # ------------------------------------------------------------------ events: the warden
 
@@ -177,6 +176,7 @@ class Supervisor(Desk):
         for channel in self.channels.values():
             _signal(channel.pidfd)
         await_deaths([channel.pidfd for channel in self.channels.values()], STATUS_NS)
+        self.events.append(on.WardenDied(monotonic_ns()))  # before its workers' deaths: it explains them
         for channel in list(self.channels.values()):
             channel.ready = True  # its death is explained
             self._forget(channel)
@@ -191,7 +191,6 @@ class Supervisor(Desk):
             return
         log.warning("the warden of %s ended %s; its jobs failed, another one is started", self.name, how)
         self.events += [on.WorkerDied(monotonic_ns(), worker, 0, "crashed", True) for worker in sorted(started)]
-        self.events.append(on.WardenDied(monotonic_ns()))
         self._hire()
 
     # ------------------------------------------------------------------ events: workers
@@ -244,6 +243,9 @@ class Supervisor(Desk):
         for fd in (channel.answers_fd, channel.calls_fd):
             self.poller.unwatch(fd)
         job, why = judge(channel)
+        if not job and why == "protocol":  # as the core will: the first that has not answered
+            worker = self.core.workers.get(channel.number)
+            job = next((j for j in worker.queue if j not in self.answers), 0) if worker else 0
         if job:
             self.reports[job] = explain(channel, self.futures.get(job), why, monotonic_ns())
             if self.tee:
@@ -355,11 +357,11 @@ class Supervisor(Desk):
         """No job can run any more: fail them all for that reason."""
         self.broken = PoolBroken(f"the pool cannot go on: {why}")
         self.halted = True
-        self.finished.set()
+        self.ended = True
 
     def _close(self) -> None:
         """End what is left, settle what came too late, let go of everything."""
-        self.finished.set()
+        self.ended = True
         warden, self.warden = self.warden, None
         if warden:
             warden.dismiss()

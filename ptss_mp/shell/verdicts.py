@@ -8,16 +8,14 @@ from .. import wire
 from ..core.job import NEVER
 from ..warden.protocol import WHYS
 from .channel import Answer, Channel
-from .report import Report
+from .report import Extra, Report
 
 if TYPE_CHECKING:
-    from ..future import Extra, Future
+    from ..future import Future
 
 
 def extra_of(future: Future[Any]) -> Extra:
     """Return the Future's record of rare facts, made if need be."""
-    from ..future import Extra
-
     if future._extra is None:
         future._extra = Extra()
     return future._extra

@@ -39,13 +39,14 @@ class Watched:
         number: the worker's.
         attempt, seen_at: number of the attempt looked at, and when it was first seen.
         job, began: the attempt that is marked, and the start that counts for it.
+        looked_at: start and number as they stood in the page, to see whether they moved.
         doomed: it was sent its last signal.
         backstop_at: when SIGKILL follows a dump; 0: it need not.
     """
 
     __slots__ = (
-        "attempt", "backstop_at", "began", "doomed", "job", "number", "out", "page", "pid", "pidfd", "seen_at",
-        "slot", "tail", "trim_at", "words",
+        "attempt", "backstop_at", "began", "doomed", "job", "looked_at", "number", "out", "page", "pid", "pidfd",
+        "seen_at", "slot", "tail", "trim_at", "words",
     )  # fmt: skip
 
     def __init__(self, number: int, slot: int, pid: int, pidfd: int, page: int, out: int, err: int) -> None:
@@ -56,6 +57,7 @@ class Watched:
         self.out = {os.dup(out): 0, os.dup(err): 0}  # descriptor -> bytes given back so far
         self.tail = self.seen_at = self.job = self.began = self.backstop_at = self.trim_at = 0
         self.attempt = -1
+        self.looked_at = 0, 0
         self.doomed = False
 
     def cpu_ns(self) -> int:
@@ -117,6 +119,7 @@ class Limits:
     def look(self, worker: Watched, now: int) -> tuple[int, int]:
         """Return (instant of the next look, 0), (instant that was passed, why), or (0, 0): nothing runs."""
         job, began, done = worker.marked()
+        worker.looked_at = began, done
         run = self._run_of(worker, done)
         if run is None:
             return 0, 0

@@ -18,6 +18,7 @@ from __future__ import annotations
 import array
 import contextlib
 import gc
+import importlib
 import os
 import pickle
 import select
@@ -74,6 +75,8 @@ def import_all(config: dict[str, Any], options: dict[str, Any]) -> None:
         return
     for name in config["preload"]:
         __import__(name)
+    for module, function, args in config["calls"]:
+        getattr(importlib.import_module(module), function)(*args)
     if config["main"]:
         prepare_main(config["main"], options)
 
@@ -157,6 +160,8 @@ class Warden:
                 _, number, job, why = KILL.unpack(data)
                 worker = self.workers.get(number)
                 if worker:
+                    with contextlib.suppress(ProcessLookupError):  # the parent sends it too, if it has the pidfd yet
+                        signal.pidfd_send_signal(worker.pidfd, signal.SIGKILL)
                     self.limits.write_verdict(worker, why, time.monotonic_ns(), 0, job)
                     self.doom(worker)
             elif data[:1] == b"M" and not self.options["main"] and not self.options["spawn"]:
@@ -227,6 +232,8 @@ class Warden:
         """Verdict, signal, word, sweep: in this order."""
         job = worker.job
         facts = proc.status(worker.pid)
+        if worker.marked() != (job, *worker.looked_at):
+            return  # it ended in this very moment, and the next one is innocent
         self.limits.write_verdict(worker, why, at, observed, job)
         dump = facts.can_dump and self.options["dump"]
         with contextlib.suppress(ProcessLookupError):

@@ -10,24 +10,33 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "ptss_mp"
 
-WORDS = {"errors", "declare"}
+WORDS = {"errors", "units", "declare"}
 VOCABULARY = WORDS | {"outcome", "core.events", "core.commands"}
 BELOW = {"*"}  # everything but cli and __main__
 
 # room -> what of ours it may import.  A folder stands for all its modules, unless one has a row of its own.
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
-    "declare": {"errors"},
+    "units": {"errors"},
+    "declare": {"errors", "units"},
     "wire": {"errors"},
+    "marker": {"wire"},
     "outcome": {"errors", "wire"},
-    "core.events": {"declare", "outcome"},
+    "core.events": {"declare", "outcome", "core.job"},
     "core.commands": {"declare", "outcome"},
     "core": {"errors", "core"},
-    "worker": {"wire"},
-    "warden": {"wire", "worker", "warden"},
-    "shell": {"errors", "declare", "outcome", "core", "wire", "shell", "warden.protocol"},
-    "observe": VOCABULARY | {"observe"},
+    "codec": {"wire"},
+    "hygiene": set(),
+    "worker": {"wire", "marker", "codec", "hygiene"},
+    "warden.protocol": set(),
+    "warden.kernel": set(),
+    "warden": {"wire", "marker", "codec", "worker", "warden"},
+    "shell": WORDS | {"outcome", "core", "wire", "marker", "worker", "shell", "warden.protocol"}
+    | {"warden.kernel", "warden.proc"},
+    "observe": VOCABULARY | {"observe", "core.story", "executor", "shell.clock"},
     "future": BELOW,
+    "submission": BELOW,
+    "pool": BELOW,
     "executor": BELOW,
     "jobsimport": WORDS,
     "jobsfile": WORDS | {"core.graph", "jobsimport"},

@@ -1,0 +1,423 @@
+"""What the jobs of these tests do.  Imported in every worker, so it imports little."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+holding = ctypes.PyDLL(None)  # calls into it keep the interpreter lock
+HANG = 1_000  # seconds that a hanging job would take
+
+
+# ---- ordinary work
+
+
+def double(x: Any) -> Any:
+    return 2 * x
+
+
+def add(x: Any, y: Any) -> Any:
+    return x + y
+
+
+def same(x: Any) -> Any:
+    return x
+
+
+def total(*numbers: Any, **named: Any) -> Any:
+    return sum(numbers) + sum(named.values())
+
+
+def deep(holder: dict[str, list[Any]]) -> Any:
+    return [type(x).__name__ for x in holder["inner"]], holder["inner"][-1]
+
+
+def pid() -> int:
+    return os.getpid()
+
+
+def fail(text: str = "no") -> NoReturn:
+    raise ValueError(text)
+
+
+def nap(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
+
+
+def note(path: str, text: Any) -> Any:
+    """Append one line in one write: whole, whoever else appends."""
+    with open(path, "ab", buffering=0) as f:
+        f.write(f"{text}\n".encode())
+    return text
+
+
+def fail_until(path: str, attempt: int) -> int:
+    """Fail in every attempt before the given one (from 1); attempts are counted in a file."""
+    note(path, os.getpid())
+    made = len(Path(path).read_text().splitlines())
+    if made < attempt:
+        raise ValueError(f"attempt {made}")
+    return made
+
+
+def gate(path: str) -> None:
+    """Wait until somebody writes into the fifo."""
+    with open(path, "rb", buffering=0) as f:
+        f.read(1)
+
+
+def gated(log: str, fifo: str, text: Any) -> Any:
+    """Tell that it runs, wait at the gate, tell that it ended."""
+    note(log, f"begin {text} {os.getpid()}")
+    gate(fifo)
+    note(log, f"end {text} {os.getpid()}")
+    return text
+
+
+def logged(log: str, number: int, seconds: float = 0.0) -> int:
+    """Tell begin and end of a run, with the pid."""
+    note(log, f"begin {number} {os.getpid()}")
+    time.sleep(seconds)
+    note(log, f"end {number} {os.getpid()}")
+    return number
+
+
+def sized(size: int) -> bytes:
+    return b"x" * size
+
+
+def check_size(data: Any) -> tuple[int, bytes]:
+    return len(data), bytes(data[-3:])
+
+
+# ---- crashes: each tells its last words first
+
+
+def _say(kind: str) -> None:
+    print(f"stdout before {kind}")
+    print(f"stderr before {kind}", file=sys.stderr)
+
+
+def crash(kind: str) -> Any:
+    _say(kind)
+    return CRASHES[kind]()
+
+
+def _bus() -> None:
+    with tempfile.TemporaryFile() as f:
+        f.truncate(mmap.PAGESIZE)
+        page = mmap.mmap(f.fileno(), mmap.PAGESIZE)
+        f.truncate(0)
+        page[0]
+
+
+def _overflow() -> None:
+    chain: Any = iter(())
+    for _ in range(1_000_000):
+        chain = filter(None, chain)
+    next(chain)
+
+
+def _everything_closed() -> None:
+    os.closerange(3, 1 << 16)
+
+
+def _random_bytes() -> None:
+    noise = random.Random(1).randbytes(4096)
+    for fd in range(3, 64):
+        with contextlib.suppress(OSError):
+            os.write(fd, noise)
+
+
+def dies_while_sending(size: int) -> bytes:
+    """Return a large result, and die once the first bytes of it are under way."""
+    import gc
+
+    loop = next(o for o in gc.get_objects() if type(o).__name__ == "Loop" and hasattr(o, "words"))
+    from ptss_mp.marker import SENDING
+
+    def watch() -> None:
+        while not loop.words[SENDING]:
+            time.sleep(0)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
+    return b"x" * size
+
+
+CRASHES: dict[str, Any] = {
+    "segv": lambda: ctypes.string_at(0),
+    "abort": os.abort,
+    "fpe": lambda: signal.raise_signal(signal.SIGFPE),
+    "bus": _bus,
+    "term": lambda: os.kill(os.getpid(), signal.SIGTERM),
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "exit 0": lambda: os._exit(0),
+    "exit 3": lambda: os._exit(3),
+    "overflow": _overflow,
+    "closed": _everything_closed,
+    "noise": _random_bytes,
+}
+
+
+def leave(status: Any) -> NoReturn:
+    print("leaving")
+    sys.exit(status)
+
+
+def stop_all(kind: str) -> NoReturn:
+    raise {"keyboard": KeyboardInterrupt, "generator": GeneratorExit}[kind]()
+
+
+class Stubborn(Exception):
+    """Cannot be rebuilt: its pickle holds one argument, it takes two."""
+
+    def __init__(self, one: str, two: str) -> None:
+        super().__init__(f"{one} and {two}")
+
+
+def stubborn() -> NoReturn:
+    raise Stubborn("this", "that")
+
+
+def lock() -> Any:
+    return threading.Lock()
+
+
+def fork_and_fall_through(log: str) -> str:
+    child = os.fork()
+    note(log, os.getpid())
+    if child:
+        os.waitpid(child, 0)
+        return "parent"
+    return "child"
+
+
+def kill(pid_to_kill: int) -> str:
+    os.kill(pid_to_kill, signal.SIGKILL)
+    return "killed"
+
+
+def _rebuild(how: str) -> Any:
+    _say(how)
+    return REBUILDS[how]()
+
+
+REBUILDS: dict[str, Any] = {"raises": fail, **CRASHES}
+
+
+class Bad:
+    """Misbehaves when it is unpickled."""
+
+    def __init__(self, how: str) -> None:
+        self.how = how
+
+    def __reduce__(self) -> Any:
+        return _rebuild, (self.how,)
+
+
+def bad_result(how: str) -> Bad:
+    return Bad(how)
+
+
+class Unready:
+    """Misbehaves when it is pickled, in a worker."""
+
+    def __init__(self, how: str) -> None:
+        self.how = how
+
+    def __reduce__(self) -> Any:
+        return _rebuild(self.how)
+
+
+def unready_result(how: str) -> Unready:
+    return Unready(how)
+
+
+# ---- hangs: each begins by telling its pid and the clock
+
+
+def hang(kind: str, log: str) -> None:
+    note(log, f"{os.getpid()} {time.monotonic()}")
+    print(f"hangs: {kind}")
+    HANGS[kind]()
+
+
+def _loop() -> None:
+    while True:
+        pass
+
+
+def _blocked() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP})
+    _loop()
+
+
+def _stopped() -> None:
+    while True:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def _deaf() -> None:
+    for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(number, signal.SIG_IGN)
+    time.sleep(HANG)
+
+
+HANGS: dict[str, Any] = {
+    "sleep": lambda: time.sleep(HANG),
+    "loop": _loop,
+    "native": lambda: holding.sleep(HANG),
+    "blocked": _blocked,
+    "stopped": _stopped,
+    "deaf": _deaf,
+}
+
+
+# ---- trees: each notes the pids of what it starts
+
+
+def grow(shape: str, log: str) -> None:
+    """Start processes and note their pids."""
+    TREES[shape](log)
+
+
+def _sleeper(log: str) -> NoReturn:
+    note(log, os.getpid())
+    time.sleep(HANG)
+    os._exit(0)
+
+
+def _child(log: str) -> None:
+    if os.fork() == 0:
+        _sleeper(log)
+
+
+def _session(log: str) -> None:
+    if os.fork() == 0:
+        os.setsid()
+        _sleeper(log)
+
+
+def _daemon(log: str) -> None:
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            _sleeper(log)
+        os._exit(0)
+
+
+def _chain(log: str) -> None:
+    if os.fork() == 0:
+        for _ in range(5):
+            if os.fork():
+                _sleeper(log)
+            os.setsid()
+        _sleeper(log)
+
+
+def _program(log: str) -> None:
+    sleeper = subprocess.Popen(["sleep", str(HANG)], stdin=subprocess.DEVNULL, start_new_session=True)
+    note(log, sleeper.pid)
+
+
+TREES: dict[str, Any] = {
+    "child": _child, "session": _session, "daemon": _daemon, "chain": _chain, "program": _program,
+}  # fmt: skip
+TREE_SIZES = {"child": 1, "session": 1, "daemon": 1, "chain": 6, "program": 1}
+
+
+def grow_and(shape: str, log: str, then: str, gate_log: str) -> None:
+    """Start processes; once all have told their pids, hang, crash or go on."""
+    grow(shape, log)
+    while len(Path(log).read_text().splitlines() if Path(log).exists() else ()) < TREE_SIZES[shape]:
+        time.sleep(0.001)
+    note(gate_log, os.getpid())
+    if then == "hang":
+        time.sleep(HANG)
+    elif then == "crash":
+        os.abort()
+
+
+# ---- what a job leaves behind
+
+
+def spoil(what: str, folder: str) -> str:
+    if what == "cwd":
+        os.chdir(folder)
+    elif what == "env":
+        os.environ["LEFT_BY_A_JOB"] = "1"
+        del os.environ["PATH"]
+    elif what == "umask":
+        os.umask(0o777)
+    elif what == "mask":
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    elif what == "timer":
+        signal.setitimer(signal.ITIMER_REAL, HANG)
+    return facts()  # as it sees them itself
+
+
+def facts() -> str:
+    """Return what `spoil` spoils, in one line."""
+    umask = os.umask(0o22)
+    os.umask(umask)
+    return repr(
+        (
+            os.getcwd(),
+            os.environ.get("LEFT_BY_A_JOB"),
+            "PATH" in os.environ,
+            umask,
+            sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
+            signal.getitimer(signal.ITIMER_REAL)[0] > 0,
+        )
+    )
+
+
+# ---- a look at the worker
+
+
+def descriptors() -> dict[int, str]:
+    listed = {int(name): name for name in os.listdir("/proc/self/fd")}
+    found = {}
+    for fd in listed:
+        with contextlib.suppress(OSError):  # the listing's own is gone
+            found[fd] = os.readlink(f"/proc/self/fd/{fd}")
+    return found
+
+
+def maps() -> list[str]:
+    return Path("/proc/self/maps").read_text().splitlines()
+
+
+# ---- initializers
+
+state: list[Any] = []
+
+
+def remember(what: Any) -> None:
+    state.append(what)
+
+
+def remembered() -> list[Any]:
+    return list(state)
+
+
+def refuse(text: str) -> NoReturn:
+    raise RuntimeError(text)
+
+
+def die_at_start() -> NoReturn:
+    os._exit(9)
