@@ -108,10 +108,10 @@ class ExecutorView(cf.Executor):
             use = self._uses[fn]
         except (KeyError, TypeError):
             use = self._use(fn)
+        if pool.max_pending is not None:
+            pool.wait_for_room()  # first: the pool may be stopped meanwhile
         if pool.state is not State.RUNNING or self._closed or pool.broken:
             self._open()
-        if pool.max_pending is not None:
-            pool.wait_for_room()
         call: Any = args
         if kwargs or use.function.number < 0:
             call = None
