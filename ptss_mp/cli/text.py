@@ -30,7 +30,7 @@ def say(line: str) -> None:
     """Write one line to stderr in one piece; a stderr that nobody reads is no reason to fail."""
     line = visible(line)
     if len(line) > LINE_CHARS_MAX:
-        line = line[: LINE_CHARS_MAX - 1] + "…"
+        line = line[: LINE_CHARS_MAX - 400] + " … " + line[-397:]
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(line + "\n")
         sys.stderr.flush()

@@ -167,9 +167,10 @@ def test_our_own_fault_is_one_line(tmp_path, monkeypatch, capfd):
     def broken(_path):
         raise ZeroDivisionError("planted")
 
-    monkeypatch.setattr(plan, "check_path", broken)
+    from ptss_mp.cli import check  # now, so that it has the real one again afterwards
+
+    monkeypatch.setattr(check, "check_path", broken)
     monkeypatch.delenv("PTSS_MP_DEBUG", raising=False)
-    monkeypatch.setattr("ptss_mp.cli.check.check_path", broken)
     assert program.main(["check", "jobs.py"]) == 70
     out, err = capfd.readouterr()
     assert out == ""
