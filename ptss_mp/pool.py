@@ -136,6 +136,8 @@ class Pool(Supervisor):
             raise QueueFull(f"{len(self.futures)} jobs are held, allowed are {self.max_pending} (max_pending)")
         with self.room:
             while len(self.futures) >= (self.max_pending or 0) and not self.ended:
+                if self.state in (State.SHUTTING_DOWN, State.STOPPED):
+                    return  # who asks next is refused
                 self.room.wait(1.0)
         self.open()  # it may have been closed meanwhile
 
