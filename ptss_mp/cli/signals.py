@@ -7,7 +7,6 @@ thread of its own does the rest.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import queue
 import signal
@@ -15,7 +14,6 @@ import threading
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from ..errors import PtssError
 from .exits import Exit
 from .text import say
 
@@ -87,9 +85,5 @@ class Interrupts:
             say(f"{name}: killing what runs")
             pool.kill_workers()
         else:
-            with contextlib.suppress(PtssError):  # it may have ended just now
-                pool.pause()  # before it is said
+            pool._stop(round(self._grace * 1e9))  # as `stop`, without its wait; before the line that tells it
             say(f"{name}: nothing new starts, running jobs have {self._grace:g} s; once more kills them now")
-            stop, grace = pool.stop, (self._grace,)
-            # a thread of its own: the second signal shall find this one waiting
-            threading.Thread(target=stop, args=grace, name="ptss-mp-stop", daemon=True).start()

@@ -1,12 +1,8 @@
 """The supervisor: one loop thread that tells the core what happened and does what it says.
 
-Theory of operation.  A turn: wait (epoll on worker pipes, pidfds, the warden's
-socket, an eventfd for callers, a timer); turn what is there into events; let
-the core step; obey.  In this order within a turn: the warden's word, answers,
-deaths, the clock, since a list of ready descriptors is as old as the wait for
-the interpreter lock was long.
-
-What callers' threads touch is the desk's (desk.py); all else belongs to the loop thread.
+A turn: wait (poller.py); turn what is there into events, the warden's word first, then answers, deaths,
+the clock, for a list of ready descriptors is as old as the wait for the interpreter lock was long; let the
+core step; obey.  What callers' threads touch is the desk's (desk.py); all else belongs to the loop thread.
 """
 
 from __future__ import annotations
@@ -98,7 +94,7 @@ class Supervisor(Desk):
         if self.halted:
             self.refuse()
         self.events += self.taken()
-        while self.events:
+        while self.events and not self.broken:
             events, self.events = self.events, []
             commands = self.core.step(events)
             for command in commands:
@@ -357,10 +353,9 @@ class Supervisor(Desk):
     # ------------------------------------------------------------------ the end
 
     def _break(self, why: str) -> None:
-        """No job can run any more: fail them all for that reason."""
-        self.broken = PoolBroken(f"the pool cannot go on: {why}")
-        self.halted = True
-        self.ended = True
+        """No job can run any more: fail them all for that reason, the first that was seen."""
+        self.broken = self.broken or PoolBroken(f"the pool cannot go on: {why}")
+        self.halted = self.ended = True
 
     def _close(self) -> None:
         """End what is left, settle what came too late, let go of everything."""
