@@ -529,7 +529,7 @@ class Executor(ExecutorView):
 
     def _stop(self, grace_ns: int) -> None:
         pool = self._pool
-        pool.close_down(False)
+        pool.close_down(True)  # nothing may start between the two
         if pool.pid == os.getpid():
             pool.control(lambda now: on.Stopped(now, grace_ns))
 
