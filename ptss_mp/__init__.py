@@ -33,8 +33,9 @@ if TYPE_CHECKING:
         TaskTimeout,
         WorkerCrashed,
     )
-    from .executor import Event, Executor, ExecutorView, Snapshot, Subscription
+    from .executor import Executor, ExecutorView, Snapshot, Subscription
     from .future import Future
+    from .observe.story import Event
     from .outcome import Outcome, Status
     from .pool import State
 
@@ -77,7 +78,7 @@ _ROOM_OF = {
     "Options": "declare",
     "Task": "declare",
     "task": "declare",
-    "Event": "executor",
+    "Event": "observe.story",
     "Executor": "executor",
     "ExecutorView": "executor",
     "Snapshot": "executor",

@@ -26,6 +26,7 @@ from .declare import DECLARED_ONLY, UNSET, Options, Task, rules
 from .declare import options as make_options
 from .errors import ExecutorClosed, InvalidOption, InvalidType
 from .future import Future
+from .observe.story import Event
 from .pool import WORKERS_MAX, Pool, State, cpus, spawns
 from .shell.clock import monotonic_ns
 from .shell.report import Extra
@@ -40,6 +41,7 @@ _SCALARS = frozenset((int, float, bool, type(None)))
 _TEXTS = frozenset((str, bytes))
 _numbers = count(1)
 
+
 class Snapshot(NamedTuple):
     """Numbers of one moment.  `workers` counts ready and starting ones, spares included."""
 
@@ -51,16 +53,6 @@ class Snapshot(NamedTuple):
     unsettled: int
     workers: int
     spares: int
-
-
-class Event(NamedTuple):
-    """One thing that happened to a job, for `story` and `subscribe`."""
-
-    at: datetime
-    job: int
-    name: str
-    what: str
-    detail: str
 
 
 class Subscription:
@@ -121,10 +113,10 @@ class ExecutorView(cf.Executor):
             use = self._uses[fn]
         except (KeyError, TypeError):
             use = self._use(fn)
+        if pool.max_pending is not None:
+            pool.wait_for_room()  # first: the pool may be stopped meanwhile
         if pool.state is not State.RUNNING or self._closed or pool.broken:
             self._open()
-        if pool.max_pending is not None:
-            pool.wait_for_room()
         call: Any = args
         if kwargs or use.function.number < 0:
             call = None
@@ -537,7 +529,7 @@ class Executor(ExecutorView):
 
     def _stop(self, grace_ns: int) -> None:
         pool = self._pool
-        pool.close_down(False)
+        pool.close_down(True)  # nothing may start between the two
         if pool.pid == os.getpid():
             pool.control(lambda now: on.Stopped(now, grace_ns))
 

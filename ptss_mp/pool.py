@@ -112,7 +112,7 @@ class Pool(Supervisor):
             raise PoolBroken(str(self.broken))
         if self.state in (State.SHUTTING_DOWN, State.STOPPED):
             raise ExecutorClosed("cannot schedule new futures after shutdown")
-        if self.pid:
+        if self.state is not State.INITIALIZED:
             return
         if wire.importing_main:
             raise RuntimeError(NO_GUARD)
@@ -120,8 +120,8 @@ class Pool(Supervisor):
             if self.state is State.INITIALIZED:
                 self.pid = os.getpid()
                 self.start()
-                self.state = State.RUNNING
                 _live.add(self)
+                self.state = State.RUNNING  # last: other threads go on at this word
 
     def wait_for_room(self) -> None:
         """Block while `max_pending` jobs are held.
@@ -136,6 +136,8 @@ class Pool(Supervisor):
             raise QueueFull(f"{len(self.futures)} jobs are held, allowed are {self.max_pending} (max_pending)")
         with self.room:
             while len(self.futures) >= (self.max_pending or 0) and not self.ended:
+                if self.state in (State.SHUTTING_DOWN, State.STOPPED):
+                    return  # who asks next is refused
                 self.room.wait(1.0)
         self.open()  # it may have been closed meanwhile
 

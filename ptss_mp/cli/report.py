@@ -21,7 +21,7 @@ def check(path: str) -> None:
     """
     if not path.endswith(".json"):
         raise CommandError(Exit.USAGE, f"--report writes JSON: its name must end in .json, {path!r} does not")
-    if os.path.lexists(path) and not os.path.isfile(path):
+    if os.path.exists(path) and not os.path.isfile(path):  # a link to nothing yet is fine
         raise CommandError(Exit.CANNOT_CREATE, f"cannot create the report {path!r}: something else is there")
     try:
         os.unlink(_temporary(path))

@@ -187,10 +187,21 @@ class Following:
             self._all_settled.set()
 
     def wait(self, quiet: bool) -> None:
-        """Wait until all accepted jobs are settled; show progress meanwhile."""
+        """Wait until all accepted jobs are settled; show progress meanwhile.
+
+        Raises:
+            InternalError: the pool has ended, and left jobs unsettled.
+        """
         while not self._all_settled.wait(PROGRESS_S):
             if not quiet:
                 self._progress()
+            if self.pool.state == "stopped":
+                self.pool.shutdown()  # returns after the last callback
+                if not self._all_settled.is_set():
+                    from ..errors import InternalError
+
+                    left = text.count(self.accepted - self._done, "job")
+                    raise InternalError(f"the pool has ended, but {left} of {self.accepted} never settled")
 
     def _progress(self) -> None:
         done, now = self._done, time.monotonic()

@@ -85,7 +85,5 @@ class Interrupts:
             say(f"{name}: killing what runs")
             pool.kill_workers()
         else:
+            pool._stop(round(self._grace * 1e9))  # as `stop`, without its wait; before the line that tells it
             say(f"{name}: nothing new starts, running jobs have {self._grace:g} s; once more kills them now")
-            stop, grace = pool.stop, (self._grace,)
-            # a thread of its own: the second signal shall find this one waiting
-            threading.Thread(target=stop, args=grace, name="ptss-mp-stop", daemon=True).start()

@@ -30,7 +30,7 @@ def say(line: str) -> None:
     """Write one line to stderr in one piece; a stderr that nobody reads is no reason to fail."""
     line = visible(line)
     if len(line) > LINE_CHARS_MAX:
-        line = line[: LINE_CHARS_MAX - 1] + "…"
+        line = line[: LINE_CHARS_MAX - 400] + " … " + line[-397:]
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(line + "\n")
         sys.stderr.flush()
@@ -87,8 +87,17 @@ def where(stack: str | None, prefer: str | None = None) -> str:
     preferred = [frame for frame in all_frames if frame[0] == prefer]
     own = [frame for frame in all_frames if not _is_library(frame[0])]
     for file, line, name in (*preferred, *own, *all_frames):
+        file = file if file == prefer else _short(file)
         return f"{file}:{line}" + ("" if name == "<module>" else f" in {name}")
     return ""
+
+
+def _short(file: str) -> str:
+    """Return a path below the current folder as relative to it."""
+    try:
+        return file.removeprefix(os.getcwd() + os.sep)
+    except OSError:
+        return file  # the current folder is gone
 
 
 def _is_library(file: str) -> bool:

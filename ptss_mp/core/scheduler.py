@@ -140,6 +140,8 @@ class Scheduler(Table):
                 push((due << DUE_SHIFT) + spec.priority + (release << RELEASE_SHIFT) + job)
             else:
                 self._admit(job, spec, due, release, after or ())
+        if self.dropping:
+            self._drop()  # whoever submitted had not heard of the stop yet
 
     def _admit(self, job: int, spec: Spec, due: int, release: int, after: tuple[Prerequisite, ...]) -> None:
         """Take a job that has prerequisites, a start time or a deadline that only orders."""

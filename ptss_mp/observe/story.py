@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.story import Line, narrate, story
 from ..shell.clock import wall
 
 if TYPE_CHECKING:
-    from ..executor import Event
     from ..pool import Pool
 
 _LAST = frozenset(
@@ -20,9 +20,17 @@ _LAST = frozenset(
 )  # fmt: skip
 
 
-def _event(line: Line, name: str) -> Event:
-    from ..executor import Event
+class Event(NamedTuple):
+    """One thing that happened to a job, for `story` and `subscribe`."""
 
+    at: datetime
+    job: int
+    name: str
+    what: str
+    detail: str
+
+
+def _event(line: Line, name: str) -> Event:
     worker = f"worker {line.worker}" if line.worker else ""
     return Event(wall(line.at), line.job, name, line.what, ", ".join(filter(None, (worker, line.detail))))
 

@@ -15,7 +15,7 @@ import struct
 from collections import deque
 from typing import Any
 
-from .. import marker, wire, worker
+from .. import marker, wire
 from ..warden import kernel
 from ..warden.protocol import HEAD, RUN, RUNS, RUNS_AT, SLOT_BYTES, VERDICT_AT
 from ..wire import ANSWERS, BLOB_BYTES_MAX, CALLS, COSTS, FACT, VALUE
@@ -361,7 +361,7 @@ def own_part(stack: str) -> str:
     return "".join(kept)
 
 
-_WORKER = f'"{worker.__file__}"'
+_WORKER = f'"{os.path.join(os.path.dirname(wire.__file__), "worker.py")}"'
 _CELL = struct.Struct("@4Q")
 _WORD = struct.Struct("@Q")
 assert KEPT_BYTES <= TEE_BYTES

@@ -1,12 +1,8 @@
 """The supervisor: one loop thread that tells the core what happened and does what it says.
 
-Theory of operation.  A turn: wait (epoll on worker pipes, pidfds, the warden's
-socket, an eventfd for callers, a timer); turn what is there into events; let
-the core step; obey.  In this order within a turn: the warden's word, answers,
-deaths, the clock, since a list of ready descriptors is as old as the wait for
-the interpreter lock was long.
-
-What callers' threads touch is the desk's (desk.py); all else belongs to the loop thread.
+A turn: wait (poller.py); turn what is there into events, the warden's word first, then answers, deaths,
+the clock, for a list of ready descriptors is as old as the wait for the interpreter lock was long; let the
+core step; obey.  What callers' threads touch is the desk's (desk.py); all else belongs to the loop thread.
 """
 
 from __future__ import annotations
@@ -39,7 +35,8 @@ from .verdicts import explain, judge
 
 log = logging.getLogger("ptss_mp")
 
-STATUS_NS = 100 * MS  # how long to wait for the warden's word on a death
+STATUS_NS = 1_000 * MS  # how long to wait for the warden's word on how a worker died: it may be starved, not only dead
+DEATHS_NS = 100 * MS  # how long to wait for workers that were sent SIGKILL when their warden was gone
 QUIT_NS = 1_000 * MS  # what idle workers have for their exit handlers when the pool ends
 
 
@@ -97,7 +94,7 @@ class Supervisor(Desk):
         if self.halted:
             self.refuse()
         self.events += self.taken()
-        while self.events:
+        while self.events and not self.broken:
             events, self.events = self.events, []
             commands = self.core.step(events)
             for command in commands:
@@ -177,7 +174,7 @@ class Supervisor(Desk):
         how = warden.exit_text()
         for channel in self.channels.values():
             _signal(channel.pidfd)
-        await_deaths([channel.pidfd for channel in self.channels.values()], STATUS_NS)
+        await_deaths([channel.pidfd for channel in self.channels.values()], DEATHS_NS)
         self.events.append(on.WardenDied(monotonic_ns()))  # before its workers' deaths: it explains them
         for channel in list(self.channels.values()):
             channel.ready = True  # its death is explained
@@ -356,10 +353,9 @@ class Supervisor(Desk):
     # ------------------------------------------------------------------ the end
 
     def _break(self, why: str) -> None:
-        """No job can run any more: fail them all for that reason."""
-        self.broken = PoolBroken(f"the pool cannot go on: {why}")
-        self.halted = True
-        self.ended = True
+        """No job can run any more: fail them all for that reason, the first that was seen."""
+        self.broken = self.broken or PoolBroken(f"the pool cannot go on: {why}")
+        self.halted = self.ended = True
 
     def _close(self) -> None:
         """End what is left, settle what came too late, let go of everything."""

@@ -122,8 +122,8 @@ def _unloadable(text: str, error: wire.ErrorFacts) -> str:
 def _blamed(report: Report, future: Future[Any], blame: int) -> None:
     """A prerequisite decided: name it, and the root behind it."""
     found = next((f for f in future._extra.after if f._id == blame), None) if future._extra else None
-    if found is None or found.status() == "succeeded":  # it skips who asks for a failure, and has no error
-        return
+    if found is None or found.status() == "succeeded":
+        return  # run_if="failure", and nothing failed: nobody is to blame
     upstream = found._report if isinstance(found._report, Report) else None
     root = (upstream.root if upstream else None) or found._use.name
     report.root = root

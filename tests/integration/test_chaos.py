@@ -105,12 +105,13 @@ def test_a_hundred_kills_of_busy_workers(pool, tmp_path):
     for i, outcome in failed.items():
         assert (outcome.status, outcome.signal, outcome.attempts) == ("crashed", signal.SIGKILL, 1)
         assert outcome.worker_pid in killed, "blamed, though its worker was not killed"
-        assert began[i][-1] == outcome.worker_pid
+        # killed between its mark and its first line: it ran, but had not said so yet
+        assert began.get(i, [outcome.worker_pid])[-1] == outcome.worker_pid
     assert len(failed) <= KILLS, "a kill costs one job"
     assert len({outcome.worker_pid for outcome in failed.values()}) == len(failed)
     for i, future in enumerate(futures):
         assert ended[i] <= 1, "a job ran to its end twice"
-        assert len(began[i]) == 1, "a job that had begun was given out again"
+        assert len(began.get(i, ())) <= 1, "a job that had begun was given out again"
         if i not in failed:
             assert future.result() == i
             assert ended[i] == 1

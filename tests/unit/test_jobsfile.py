@@ -109,7 +109,13 @@ def test_a_parameter_named_like_a_variable_is_a_dependency(plan):
 
 @pytest.mark.parametrize(
     "head",
-    ["def b(a=1)", "def b(*a)", "def b(**a)", "@task(args=(1,))\ndef b(a)", "@task(kwargs={'a': 1})\ndef b(a)"],
+    [
+        "def b(a=1)",
+        "def b(*a)",
+        "def b(**a)",
+        "@task(args=(1,))\ndef b(a)",
+        "@task(kwargs={'a': 1})\ndef b(a)",
+    ],
 )
 def test_what_has_a_value_is_no_dependency(plan, head):
     head = head if head.startswith("@") else "@task\n" + head

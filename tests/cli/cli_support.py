@@ -1,0 +1,114 @@
+"""Running the command line as its users do: as a program, with a cap on every wait."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+CAP_S = 60.0  # no test waits longer; nothing here takes a tenth of it
+HEAD = "import os, signal, sys, time\nfrom ptss_mp import task\n"
+PROGRAM = (sys.executable, "-m", "ptss_mp")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A program that ended: its status and what it wrote."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines on stderr."""
+        return self.err.splitlines()
+
+
+def ptss_mp(*args: str | Path, cwd: Path | None = None, **env: str) -> Ended:
+    """Run the program to its end."""
+    with start(*args, cwd=cwd, **env) as program:
+        return finish(program)
+
+
+@contextlib.contextmanager
+def start(
+    *args: str | Path, cwd: Path | None = None, stdout: int = subprocess.PIPE, **env: str
+) -> Iterator[subprocess.Popen[str]]:
+    """Start the program; kill it if the block is left while it runs."""
+    program = subprocess.Popen(
+        [*PROGRAM, *map(str, args)],
+        cwd=cwd,
+        env=os.environ | env,
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="surrogateescape",
+    )
+    try:
+        yield program
+    finally:
+        if program.poll() is None:
+            program.kill()
+        program.communicate(timeout=CAP_S)
+
+
+def finish(program: subprocess.Popen[str]) -> Ended:
+    """Wait for the program's end."""
+    out, err = program.communicate(timeout=CAP_S)
+    return Ended(program.returncode, out or "", err)
+
+
+class Bell:
+    """A FIFO by which a job says that it is there; `wait` returns what it wrote."""
+
+    def __init__(self, folder: Path, name: str = "bell") -> None:
+        self.path = folder / name
+        os.mkfifo(self.path)
+        self.fd = os.open(self.path, os.O_RDWR)  # both: it never sees EOF, and opening does not block
+
+    def ring(self, text: str) -> str:
+        """Return the Python statement by which a job rings."""
+        return f"open({str(self.path)!r}, 'w').write({text!r} + chr(10))"
+
+    def wait(self) -> str:
+        """Return the next lines; fail if none comes."""
+        if not select.select([self.fd], [], [], CAP_S)[0]:
+            raise AssertionError(f"no job rang {self.path}")
+        return os.read(self.fd, 1 << 16).decode()
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+def jobs_file(folder: Path, source: str, name: str = "jobs.py") -> Path:
+    """Write a jobs file and return its path."""
+    path = folder / name
+    path.write_text(HEAD + source)
+    return path
+
+
+def send(program: subprocess.Popen[str], number: signal.Signals) -> None:
+    program.send_signal(number)
+
+
+def assert_one_line(ended: Ended, status: int, *words: str) -> None:
+    """What bad input comes to: the status, one line on stderr that holds the words, nothing on stdout."""
+    assert ended.status == status, ended
+    assert ended.out == "", ended
+    assert len(ended.lines) == 1, ended
+    assert "Traceback" not in ended.err, ended
+    missing = [word for word in words if word not in ended.err]
+    assert not missing, (missing, ended)
+
+
+def names(ended: Ended, candidates: Sequence[str]) -> list[str]:
+    """Return which of the candidates stderr speaks of."""
+    return [name for name in candidates if name in ended.err]

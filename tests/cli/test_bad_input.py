@@ -1,0 +1,182 @@
+"""Bad input: the right status, one line of text, no traceback, nothing on stdout, no process left."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from ptss_mp.cli import main as program
+from ptss_mp.cli import plan
+from tests.cli.cli_support import HEAD, assert_one_line, jobs_file, ptss_mp
+
+BOTH = pytest.mark.parametrize("command", ["run", "check"])
+
+
+@pytest.mark.parametrize(
+    ("args", "word"),
+    [
+        ((), "required"),
+        (("frobnicate",), "frobnicate"),
+        (("--frobnicate",), "COMMAND"),
+        (("run",), "jobs.py"),
+        (("check",), "jobs.py"),
+        (("run", "jobs.py", "--frobnicate"), "--frobnicate"),
+        (("run", "jobs.py", "more.py"), "more.py"),
+        (("check", "jobs.py", "--workers", "2"), "--workers"),
+        (("run", "jobs.py", "--work", "2"), "--work"),  # no abbreviations: they break when options are added
+        (("run", "jobs.py", "--workers"), "--workers"),
+        *((("run", "jobs.py", "--workers", n), "--workers") for n in ("0", "-1", "1e9", "1000000000", "abc")),
+        *((("run", "jobs.py", "--workers", n), "--workers") for n in ("nan", "", "2.5", "٣", "1_0", " 1", "9" * 5000)),
+        *((("run", "jobs.py", "--max-tasks", n), "--max-tasks") for n in ("0", "-1", "nan", "")),
+        *((("run", "jobs.py", "--grace", n), "--grace") for n in ("-1", "inf", "nan", "1e308", "9 parsecs", "")),
+        (("run", "jobs.py", "--log-level", "loud"), "--log-level"),
+        (("run", "jobs.py", "--log-level", "a\x1b[31m\nb"), "\\x1b[31m\\nb".upper()),
+    ],
+)
+def test_usage(tmp_path, args, word):
+    ended = ptss_mp(*args, cwd=tmp_path)
+    assert ended.status == 2, ended
+    assert word.lower() in ended.err.lower(), ended
+    assert_one_line(ended, 2)
+
+
+@BOTH
+class TestPath:
+    def test_missing(self, tmp_path, command):
+        assert_one_line(ptss_mp(command, tmp_path / "no.py"), 66, "no.py", "No such file")
+
+    def test_below_a_file(self, tmp_path, command):
+        path = jobs_file(tmp_path, "")
+        assert_one_line(ptss_mp(command, path / "x.py"), 66, "Not a directory")
+
+    def test_a_name_that_is_too_long(self, command):
+        assert_one_line(ptss_mp(command, "x" * 5000), 66, "too long")
+
+    def test_a_name_with_control_characters_and_no_text(self, tmp_path, command):
+        name = b"a\x1b[31m\n\xff.py"
+        assert_one_line(ptss_mp(command, os.fsdecode(name), cwd=tmp_path), 66, r"a\x1b[31m\n\udcff.py")
+
+    def test_directory(self, tmp_path, command):
+        assert_one_line(ptss_mp(command, tmp_path), 65, "a directory")
+
+    def test_fifo(self, tmp_path, command):
+        os.mkfifo(tmp_path / "fifo.py")
+        assert_one_line(ptss_mp(command, tmp_path / "fifo.py"), 65, "no regular file")
+
+    def test_device(self, command):
+        assert_one_line(ptss_mp(command, "/dev/zero"), 65, "no regular file")
+
+    def test_empty(self, tmp_path, command):
+        (tmp_path / "jobs.py").touch()
+        assert_one_line(ptss_mp(command, tmp_path / "jobs.py"), 65, "empty")
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+    def test_unreadable(self, tmp_path, command):
+        path = jobs_file(tmp_path, "")
+        path.chmod(0)
+        assert_one_line(ptss_mp(command, path), 77, "no permission")
+
+    def test_another_suffix(self, tmp_path, command):
+        path = jobs_file(tmp_path, "", "jobs.txt")
+        assert_one_line(ptss_mp(command, path), 65, "ends in .py")
+
+    def test_bytes_that_are_no_text(self, tmp_path, command):
+        (tmp_path / "jobs.py").write_bytes(b"x = 1\n\xff\xfe\x00\n")
+        assert_one_line(ptss_mp(command, tmp_path / "jobs.py"), 65, "jobs.py")
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("def f(:\n", ("jobs.py:3: SyntaxError",)),
+        ("\nraise KeyError('two\\nlines \\x1b[31m')\n", (r"jobs.py:4: KeyError: ", r"lines \x1b[31m")),
+        ("sys.exit(0)\n", ("jobs.py:3: it called sys.exit(0)",)),
+        ("os._exit(0)\n", ("exit status 0",)),
+        ("os._exit(3)\n", ("exit status 3",)),
+        ("import ctypes\nctypes.string_at(0)\n", ("jobs.py:4: ", "SIGSEGV")),
+        ("os.abort()\n", ("jobs.py:3: ", "SIGABRT")),
+        ("os.kill(os.getpid(), signal.SIGKILL)\n", ("SIGKILL",)),
+        ("@task(name='a')\ndef f(): ...\n@task(name='a')\ndef g(): ...\n", ("jobs.py:5: ", ":3 already")),
+        ("@task\ndef f(gg): ...\n@task\ndef g(): ...\n", ("jobs.py:3: ", "'gg'", "did you mean 'g'?")),
+        ("@task(after='g')\ndef f(): ...\n", ("jobs.py:3: ", "'g'")),
+        ("@task\ndef f(f): ...\n", ("jobs.py:3: ", "waits for itself")),
+        ("@task\ndef f(g): ...\n@task\ndef g(f): ...\n", ("f -> g -> f",)),
+        ("for i in range(1000):\n    task(name=f't{i}', after=f't{(i + 1) % 1000}')(int)\n", ("1000 tasks",)),
+        ("@task(interval='15m')\ndef f(): ...\n", ("jobs.py:3: ", "interval")),
+        ("@task(timeout='10 parsecs')\ndef f(): ...\n", ("jobs.py:3: ", "10 parsecs")),
+        ("import datetime as d\n@task(start_time=d.datetime(2030, 1, 1))\ndef f(): ...\n", ("time zone",)),
+        *(
+            (f"@task(name={name!r})\ndef f(): ...\n", ("jobs.py:3: ", "name must"))
+            for name in ("", "a\0b", "a\nb", "a\x1bb", "a\u202eb", "a\udc80b", "x" * 1_048_576)
+        ),
+        ("import threading\n@task(args=(threading.Lock(),))\ndef f(x): ...\n", ("jobs.py:4: ", "argument 1")),
+    ],
+)  # fmt: skip
+@BOTH
+def test_bad_file(tmp_path, command, source, words):
+    assert_one_line(ptss_mp(command, jobs_file(tmp_path, source)), 65, *words)
+
+
+def test_a_file_that_loops_at_import(tmp_path, monkeypatch, capfd):
+    """In this process, for the limit is a minute."""
+    monkeypatch.setattr(plan, "IMPORT_S_MAX", 0.5)
+    path = jobs_file(tmp_path, "while True:\n    pass\n")
+    assert program.main(["run", str(path)]) == 65
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.startswith(f"ptss-mp: {path}:")
+    assert err.endswith("its import has not ended after 0.5 s\n")
+    assert len(err.splitlines()) == 1
+
+
+class TestReport:
+    @pytest.fixture(autouse=True)
+    def touching(self, tmp_path):
+        jobs_file(tmp_path, "open('touched', 'w').close()\n@task\ndef f(): ...\n")
+        yield
+        assert not (tmp_path / "touched").exists(), "it is checked before anything runs"
+
+    def test_name(self, tmp_path):
+        assert_one_line(ptss_mp("run", "jobs.py", "--report", "r.html", cwd=tmp_path), 2, "r.html", ".json")
+
+    def test_no_folder(self, tmp_path):
+        assert_one_line(ptss_mp("run", "jobs.py", "--report", "no/r.json", cwd=tmp_path), 73, "No such file")
+
+    def test_a_directory(self, tmp_path):
+        (tmp_path / "r.json").mkdir()
+        assert_one_line(ptss_mp("run", "jobs.py", "--report", "r.json", cwd=tmp_path), 73, "r.json")
+
+    def test_no_regular_file(self, tmp_path):
+        os.mkfifo(tmp_path / "r.json")
+        assert_one_line(ptss_mp("run", "jobs.py", "--report", "r.json", cwd=tmp_path), 73, "r.json")
+
+    @pytest.mark.skipif(not os.path.exists("/proc/sys/kernel"), reason="needs /proc")
+    def test_a_folder_where_nothing_can_be_made(self, tmp_path):
+        ended = ptss_mp("run", "jobs.py", "--report", "/proc/sys/kernel/r.json", cwd=tmp_path)
+        assert_one_line(ended, 73, "cannot create the report")
+
+
+def test_nothing_half_made(tmp_path):
+    path = jobs_file(tmp_path, "1 / 0\n")
+    assert ptss_mp("run", path, "--report", tmp_path / "r.json").status == 65
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["jobs.py"]
+
+
+def test_our_own_fault_is_one_line(tmp_path, monkeypatch, capfd):
+    def broken(_path):
+        raise ZeroDivisionError("planted")
+
+    from ptss_mp.cli import check  # now, so that it has the real one again afterwards
+
+    monkeypatch.setattr(check, "check_path", broken)
+    monkeypatch.delenv("PTSS_MP_DEBUG", raising=False)
+    assert program.main(["check", "jobs.py"]) == 70
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.startswith("ptss-mp: our own fault: ZeroDivisionError: planted; ")
+    assert len(err.splitlines()) == 1
+
+
+def test_head_has_two_lines():
+    assert HEAD.count("\n") == 2  # the line numbers above count on it
