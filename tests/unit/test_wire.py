@@ -20,18 +20,13 @@ def test_nan_stays_nan():
     assert math.isnan(wire.scalar(wire.FLOAT, wire.float_bits(math.nan)))
 
 
-@pytest.mark.parametrize(
-    ("value", "kind"),
-    [
-        (None, wire.NONE),
-        (7, wire.INT),
-        (True, wire.BOOL),
-        (0.5, wire.FLOAT),
-        ("é", wire.STR),
-        (b"x", wire.BYTES),
-        *[(1 << 62, wire.PICKLE), (-(1 << 62), wire.PICKLE), ([1], wire.PICKLE), (wire.FACT, wire.PICKLE)][:3],
-    ],
-)
+KINDS = [
+    *((None, wire.NONE), (7, wire.INT), (True, wire.BOOL), (0.5, wire.FLOAT), ("é", wire.STR), (b"x", wire.BYTES)),
+    *((1 << 62, wire.PICKLE), (-(1 << 62), wire.PICKLE), ([1], wire.PICKLE)),
+]
+
+
+@pytest.mark.parametrize(("value", "kind"), KINDS)
 def test_kinds(value, kind):
     assert encode(value)[0] == kind
 
