@@ -564,3 +564,8 @@ def signals() -> tuple[list[str], list[int]]:
 
 def random_number() -> float:
     return random.random()
+
+
+def gate_or_not(path: str | None) -> None:
+    if path:
+        gate(path)
