@@ -112,7 +112,7 @@ class Pool(Supervisor):
             raise PoolBroken(str(self.broken))
         if self.state in (State.SHUTTING_DOWN, State.STOPPED):
             raise ExecutorClosed("cannot schedule new futures after shutdown")
-        if self.pid:
+        if self.state is not State.INITIALIZED:
             return
         if wire.importing_main:
             raise RuntimeError(NO_GUARD)
@@ -120,8 +120,8 @@ class Pool(Supervisor):
             if self.state is State.INITIALIZED:
                 self.pid = os.getpid()
                 self.start()
-                self.state = State.RUNNING
                 _live.add(self)
+                self.state = State.RUNNING  # last: other threads go on at this word
 
     def wait_for_room(self) -> None:
         """Block while `max_pending` jobs are held.

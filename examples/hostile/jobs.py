@@ -15,6 +15,7 @@ import ctypes
 import mmap
 import os
 import re
+import resource
 import runpy
 import signal
 import sysconfig
@@ -151,12 +152,13 @@ STDLIB = Path(sysconfig.get_path("stdlib"))
 
 
 def run_script(path):
-    """Run a script as the interpreter would."""
+    """Run a script as the interpreter would, within a gibibyte: some of them eat until they are stopped."""
+    resource.setrlimit(resource.RLIMIT_DATA, (1 << 30, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     runpy.run_path(path, run_name="__main__")
 
 
 for _script in sorted(STDLIB.glob("test/crashers/*.py")):
-    task(name=f"crasher_{_script.stem}", args=(str(_script),), timeout="5s")(run_script)
+    task(name=f"crasher_{_script.stem}", args=(str(_script),), timeout="5s", fresh=True)(run_script)
 
 
 # ---- The honest jobs.

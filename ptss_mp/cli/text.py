@@ -125,7 +125,8 @@ def failure(outcome: Outcome[Any]) -> str:
     if outcome.wall_time is not None:
         parts.append(seconds(outcome.wall_time))
     if outcome.max_rss is not None:
-        parts.append(size(outcome.max_rss))
+        # beyond what it was forked with, so a small job has nothing to show
+        parts.append(size(outcome.max_rss) if outcome.max_rss >= 1 << 20 else "< 1 MiB")
     if outcome.attempts > 1:
         parts.append(f"{outcome.attempts} attempts")
     last = (outcome.stderr or "").rstrip().rpartition("\n")[2]
