@@ -169,7 +169,7 @@ class ExecutorView(cf.Executor):
             args = (*(given.get("args") or ()), *args)
             kwargs = {**(given.get("kwargs") or {}), **kwargs}
             call = None
-        needs: list[Future[Any]] = []
+        needs: dict[Future[Any], int] = {}
         job = next(pool.ids)
         release, due = instants(given, use, now)
         if call is None:
@@ -190,7 +190,7 @@ class ExecutorView(cf.Executor):
         pool.enqueue(future, (job, use.spec, due, release, after or None))
         return future
 
-    def _prerequisites(self, given: Options, needs: list[Future[Any]]) -> tuple[Future[Any], ...]:
+    def _prerequisites(self, given: Options, needs: Iterable[Future[Any]]) -> tuple[Future[Any], ...]:
         """Return all Futures that the job waits for, each once."""
         found: dict[Any, None] = dict.fromkeys(needs)
         named = given.get("after")
