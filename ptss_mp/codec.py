@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from . import wire
-from .wire import BOOL, BYTES, FLOAT, INT, INT_MAX, NONE, PICKLE, STACK_GLOBAL, STR
+from .wire import BOOL, BYTES, EXIT_CODE_MAX, FLOAT, INT, INT_MAX, NONE, PICKLE, STACK_GLOBAL, STR
 
 
 def describe(error: BaseException, keep: bool = True) -> bytes:
@@ -24,6 +24,7 @@ def describe(error: BaseException, keep: bool = True) -> bytes:
     pickled, code = b"", None
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        code = max(-EXIT_CODE_MAX, min(code, EXIT_CODE_MAX))
     if keep and isinstance(error, Exception):
         with contextlib.suppress(BaseException):
             data = pickle.dumps(error, 5)

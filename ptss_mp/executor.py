@@ -69,26 +69,27 @@ class Subscription:
 
 
 class Scope:
-    """A view's options and whose view it is of.  Futures hold this, not the view.
+    """A view's options, whose view it is of, and whether it was shut down.  Futures hold this, not the view.
 
     So an Executor that is dropped is gone at once, and ends, whoever keeps its Futures.
     """
 
-    __slots__ = ("options", "parent")
+    __slots__ = ("closed", "options", "parent")
 
     def __init__(self, options: Options, parent: Scope | None) -> None:
-        self.options, self.parent = options, parent
+        self.options, self.parent, self.closed = options, parent, False
 
 
 class ExecutorView(cf.Executor):
     """The pool under options of its own; made by `options(...)`."""
 
-    def __init__(self, pool: Pool, options: Options, parent: ExecutorView | None) -> None:
+    def __init__(self, pool: Pool, base: Options, given: Options, parent: ExecutorView | None) -> None:
+        options = base | given
         self._pool = pool
+        self._base, self._given = base, given  # the Executor's, the views': a Task's come between them
         self._options = options
-        self._parent = parent
+        self._parent = parent  # an Executor ends when it is dropped: a view of it is a reason to keep it
         self._scope: Scope = Scope(options, parent._scope if parent else None)
-        self._closed = False
         self._uses: dict[Any, Use] = {}
         self._rules = rules(options)
         self._special = any(
@@ -115,7 +116,7 @@ class ExecutorView(cf.Executor):
             use = self._use(fn)
         if pool.max_pending is not None:
             pool.wait_for_room()  # first: the pool may be stopped meanwhile
-        if pool.state is not State.RUNNING or self._closed or pool.broken:
+        if pool.state is not State.RUNNING or pool.views_ended or pool.broken:
             self._open()
         call: Any = args
         if kwargs or use.function.number < 0:
@@ -136,8 +137,11 @@ class ExecutorView(cf.Executor):
         return future
 
     def _open(self) -> None:
-        if self._closed:
-            raise ExecutorClosed("cannot schedule new futures after shutdown of this view")
+        scope: Scope | None = self._scope
+        while scope is not None:
+            if scope.closed:
+                raise ExecutorClosed("cannot schedule new futures after shutdown of this view")
+            scope = scope.parent
         self._pool.open()
 
     def _use(self, fn: Any) -> Use:
@@ -145,13 +149,11 @@ class ExecutorView(cf.Executor):
         if not callable(fn):
             raise InvalidType(f"a job needs a function, not {type(fn).__name__}")
         pool, view = self._pool, self
-        given = self._options
         if isinstance(fn, Task):
             if fn.items is not None:
                 raise InvalidType(f"{fn.name!r} is a batch; a jobs file runs it, submit takes single tasks")
-            given = fn.options | self._options
-            view = ExecutorView(pool, given, self)
-        name = given.get("name") or (fn.name if isinstance(fn, Task) else name_of(fn))
+            view = ExecutorView(pool, self._base | fn.options, self._given, self)
+        name = view._options.get("name") or (fn.name if isinstance(fn, Task) else name_of(fn))
         try:
             function = pool.function(fn)
         except Exception:
@@ -240,12 +242,14 @@ class ExecutorView(cf.Executor):
         if buffersize is not None:
             whole(buffersize, "buffersize", 1, PENDING_MAX)
         until = None if timeout is None else time.monotonic() + timeout
-        items = zip(*map(iter, iterables), strict=False)
+        items: Iterator[Any] = zip(*map(iter, iterables), strict=False)
         waiting: deque[Future[T]] = deque()
         for item in items:
             waiting.append(self.submit(fn, *item))
             if buffersize is not None and len(waiting) == buffersize:
                 break
+        else:
+            items = iter(())  # to ask a zip again at its end would pull from its first iterable
         return self._results(fn, items, waiting, until)
 
     def _results(self, fn: Any, items: Iterator[Any], waiting: deque[Future[T]], until: float | None) -> Iterator[T]:
@@ -257,6 +261,8 @@ class ExecutorView(cf.Executor):
                 for item in items:
                     waiting.append(self.submit(fn, *item))
                     break
+                else:
+                    items = iter(())
                 yield value
                 del value  # the iterator does not keep what it has given out
         finally:
@@ -274,7 +280,7 @@ class ExecutorView(cf.Executor):
         for field in DECLARED_ONLY:
             if getattr(given, field) is not UNSET:
                 raise InvalidOption(f"{field} belongs to a task; submit takes arguments as they are")
-        return ExecutorView(self._pool, self._options | given, self)
+        return ExecutorView(self._pool, self._base, self._given | given, self)
 
     # ---- life
 
@@ -285,7 +291,7 @@ class ExecutorView(cf.Executor):
             wait: return only when that is settled.
             cancel_futures: cancel what has not started.
         """
-        self._closed = True
+        self._scope.closed = self._pool.views_ended = True
         mine = [f for f in list(self._pool.futures.values()) if self._owns(f)]
         for future in mine:
             if cancel_futures and not future.running():
@@ -359,7 +365,7 @@ class ExecutorView(cf.Executor):
 
 
 POOL_VERBS = frozenset(
-    ("start", "pause", "resume", "drain", "join", "stop", "terminate_workers", "kill_workers")
+    ("start", "pause", "resume", "drain", "stop", "terminate_workers", "kill_workers")
 )  # fmt: skip
 
 
@@ -454,7 +460,7 @@ class Executor(ExecutorView):
         title = name or f"ptss_mp-{next(_numbers)}"
         pool = Pool(core, config, slots, capture == "tee", title, max_pending=max_pending)
         pool.notice_main(config["options"]["initializer"])
-        super().__init__(pool, Options(fresh=True) | options if fresh else options, None)
+        super().__init__(pool, Options(fresh=True) | options if fresh else options, Options(), None)
         weakref.finalize(self, pool.close_down, False).atexit = False
 
     def start(self) -> Self:
@@ -540,7 +546,6 @@ class Executor(ExecutorView):
             wait: return only when all has ended and every callback has run (from a callback: when all has ended).
             cancel_futures: cancel what has not started; what runs goes on.
         """
-        self._closed = True
         self._pool.close_down(cancel_futures)
         if wait:
             self._pool.join()

@@ -6,6 +6,7 @@ Level one: directory, environment, umask, signal mask, timers, threads.
 from __future__ import annotations
 
 import _thread
+import contextlib
 import os
 import signal
 
@@ -14,7 +15,7 @@ class Hygiene:
     """What a job must not leave to the next, as it was when the worker began."""
 
     def __init__(self) -> None:
-        self.cwd = os.getcwd()
+        self.cwd = _cwd()
         self.environ = dict(os.environ)
         self.raw_environ = dict(os.environ._data)  # type: ignore[attr-defined]
         self.umask = os.umask(0o22)
@@ -27,12 +28,9 @@ class Hygiene:
         found = False
         if os.umask(self.umask) != self.umask:
             found = True
-        try:
-            moved = os.getcwd() != self.cwd
-        except OSError:
-            moved = True
-        if moved:
-            os.chdir(self.cwd)
+        if _cwd() != self.cwd:
+            with contextlib.suppress(OSError):  # nobody can go back to a directory that was deleted
+                os.chdir(self.cwd or ".")
             found = True
         if os.environ._data != self.raw_environ:  # type: ignore[attr-defined]
             os.environ.clear()
@@ -41,8 +39,16 @@ class Hygiene:
         if signal.pthread_sigmask(signal.SIG_BLOCK, ()) != self.mask:
             signal.pthread_sigmask(signal.SIG_SETMASK, self.mask)
             found = True
-        for timer in (signal.ITIMER_REAL, signal.ITIMER_PROF):
+        for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
             if signal.getitimer(timer)[0]:
                 signal.setitimer(timer, 0)
                 found = True
         return found or _thread._count() != self.threads
+
+
+def _cwd() -> str | None:
+    """Return the working directory, None if it was deleted."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None

@@ -26,6 +26,8 @@ from .shell.supervisor import Supervisor
 from .shell.use import Function, by_reference, pickled_reference
 
 WORKERS_MAX = 1_000  # each costs the parent eight descriptors
+# `__main__` as a pickle names a module (protocol 4 and 5, 0 to 3); a text that only speaks of it is no reference.
+MAIN_NAMES = (b"\x8c\x08__main__", b"c__main__\n")
 NO_GUARD = """\
 a worker is importing this program's main module, and that started an Executor.
 Put what must run only once under these two lines:
@@ -55,6 +57,7 @@ class Pool(Supervisor):
         self.names: weakref.WeakValueDictionary[str, Future[Any]] = weakref.WeakValueDictionary()
         self.max_pending = max_pending
         self.pid = 0
+        self.views_ended = False  # some view was shut down: `submit` looks closer
         if max_pending is not None:
             self.room = threading.Condition()
 
@@ -81,7 +84,7 @@ class Pool(Supervisor):
 
     def notice_main(self, pickled: bytes) -> None:
         """If a call refers to `__main__`, let warden and workers import it (once)."""
-        if self.main_data or b"__main__" not in pickled:
+        if self.main_data or not any(name in pickled for name in MAIN_NAMES):
             return
         data = spawn.get_preparation_data("ptss_mp")
         data["authkey"] = bytes(data["authkey"])

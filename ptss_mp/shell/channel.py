@@ -16,6 +16,7 @@ from collections import deque
 from typing import Any
 
 from .. import marker, wire
+from ..core.scheduler import ENDS
 from ..warden import kernel
 from ..warden.protocol import HEAD, RUN, RUNS, RUNS_AT, SLOT_BYTES, VERDICT_AT
 from ..wire import ANSWERS, BLOB_BYTES_MAX, CALLS, COSTS, FACT, VALUE
@@ -26,9 +27,6 @@ READ_LARGE_BYTES = 1 << 20  # the rest of a large frame
 TEE_BYTES = 1 << 20  # of one attempt's output are written through; the warden keeps as much
 PUNCH_BYTES = 1 << 20  # consumed output is given back in such pieces
 STACK_BYTES = 64 << 10
-ENDS = (
-    "succeeded", "failed", "not_picklable", "not_picklable", "cancelled", "deadline",
-)  # fmt: skip  # by AnswerRow.end, as in core.scheduler
 
 Row = tuple[int, int, int, int]
 Answer = tuple[int, Any, "Report | Row"]  # kind, payload, facts
@@ -54,8 +52,8 @@ class Channel:
 
     __slots__ = (
         "answers_fd", "base_bytes", "buried", "calls_fd", "cpu_ns", "died_at", "err_at", "err_fd", "failure",
-        "fault_fd", "flushes", "known", "limits", "main", "need", "number", "observed", "out_at", "out_fd",
-        "page", "partial", "peak_bytes", "peeked", "pid", "pidfd", "punched", "ready", "runs", "sent", "slot",
+        "fault_fd", "flushes", "known", "limit_words", "limits", "main", "need", "number", "observed", "out_at",
+        "out_fd", "page", "partial", "peak_bytes", "peeked", "pid", "pidfd", "punched", "ready", "runs", "sent", "slot",
         "status", "unsent", "verdict", "words",
     )  # fmt: skip
 
@@ -69,6 +67,7 @@ class Channel:
         os.close(page)
         self.words = memoryview(self.page).cast("Q")
         self.limits = limits
+        self.limit_words = memoryview(limits).cast("Q")
         os.set_blocking(self.answers_fd, False)
         os.set_blocking(self.calls_fd, False)
         self.known: set[int] = set()
@@ -344,11 +343,12 @@ class Channel:
         """Let go of everything."""
         self.abandon()
         self.words.release()
+        self.limit_words.release()
         self.page.close()
 
     def publish(self) -> None:
         """Make the runs written so far count: one store."""
-        _WORD.pack_into(self.limits, self.slot + HEAD * 8, self.runs)
+        self.limit_words[self.slot // 8 + HEAD] = self.runs
 
 
 def own_part(stack: str) -> str:
@@ -363,5 +363,4 @@ def own_part(stack: str) -> str:
 
 _WORKER = f'"{os.path.join(os.path.dirname(wire.__file__), "worker.py")}"'
 _CELL = struct.Struct("@4Q")
-_WORD = struct.Struct("@Q")
 assert KEPT_BYTES <= TEE_BYTES

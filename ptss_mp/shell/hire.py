@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Iterator
 from multiprocessing import spawn
 from typing import Any
@@ -32,6 +33,7 @@ from ..warden.protocol import (
 from .clock import monotonic_ns
 
 TAG = "PTSS_MP_WORKER"  # in the environment of all that stems from a pool: the last line when the warden died
+DISMISS_NS = 6_000_000_000  # the warden gives itself 5 s for its last sweep (warden.main.END_NS)
 SWEEPS = 50  # rounds of the sweep by environment; one that forks faster than we read /proc is beyond it
 _ONE = (1).to_bytes(8, "little")
 
@@ -64,6 +66,8 @@ class Warden:
         self.tag = tag
         self.free = list(range(slots, 0, -1))  # slot 0 is the page's head
         self.slots: dict[int, int] = {}
+        self.unforked: deque[int] = deque()  # workers that wait for the slot of one that is not reaped yet
+        self.unsent: deque[bytes] = deque()
         self.ready = False
         size = (slots + 1) * SLOT_BYTES
         limits = os.memfd_create("ptss_mp-limits", os.MFD_CLOEXEC)
@@ -74,12 +78,15 @@ class Warden:
         self.sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for end in (self.sock, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE_MAX)
-        self.sock.send(pickle.dumps({k: v for k, v in config.items() if k not in ("environ", "cwd")}))
         self.sock.setblocking(False)
         me = os.pidfd_open(os.getpid())
-        fds = (theirs.fileno(), me, self.nudge_fd, limits)
+        told = os.memfd_create("ptss_mp-config", os.MFD_CLOEXEC)
+        fds = (theirs.fileno(), me, self.nudge_fd, limits, told)
         code = f"import sys; sys.path[:] = {config['path']!r}; from ptss_mp.warden.main import main; main{fds}"
+        self.pidfd = -1
         try:
+            with open(told, "wb", closefd=False) as file:  # of any size: initargs may be large
+                pickle.dump({k: v for k, v in config.items() if k not in ("environ", "cwd")}, file)
             self.process = subprocess.Popen(
                 [*config["python"], "-c", code],
                 pass_fds=fds,
@@ -88,36 +95,58 @@ class Warden:
                 env=config["environ"] | {TAG: tag},
                 cwd=config["cwd"],
             )
+        except BaseException:
+            self.abandon()
+            raise
         finally:
             theirs.close()
-            os.close(me)
-            os.close(limits)
+            for fd in (me, limits, told):
+                os.close(fd)
         self.pidfd = os.pidfd_open(self.process.pid)
 
     # ---- to the warden
 
     def fork(self, worker: int) -> None:
-        """Ask for a worker."""
+        """Ask for a worker; once a slot is free, if those who leave hold all."""
+        if not self.free:
+            self.unforked.append(worker)
+            return
         slot = self.free.pop()
         self.slots[worker] = slot
         self.limits[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES] = bytes(SLOT_BYTES)
         self._send(FORK.pack(b"F", worker, slot))
 
+    def unfork(self, worker: int) -> bool:
+        """Want this worker no more; return True if the warden has not even been asked for it."""
+        if worker in self.unforked:
+            self.unforked.remove(worker)
+            return True
+        if worker in self.slots:
+            self.killed(worker, 0, "crashed")
+        return False
+
     def killed(self, worker: int, job: int, why: str) -> None:
-        """Tell that SIGKILL was sent from here, so that the warden walks the tree."""
+        """Tell that SIGKILL was sent from here, or shall be, so that the warden walks the tree."""
         self._send(KILL.pack(b"K", worker, job, WHYS.index(why)))
 
     def prepare_main(self, data: bytes) -> None:
         """Let later workers find `__main__` imported."""
         self._send(b"M" + data)
 
-    def quit(self) -> None:
-        """Let it kill everything and end."""
-        self._send(b"Q")
-
     def _send(self, data: bytes) -> None:
-        with contextlib.suppress(OSError):  # it is dying: its pidfd tells.  The buffer holds thousands of messages
-            self.sock.send(data)
+        self.unsent.append(data)
+        self._flush()
+
+    def _flush(self) -> None:
+        """Send what is due.  What does not fit (500 messages do) goes when the next answer has come."""
+        while self.unsent:
+            try:
+                self.sock.send(self.unsent[0])
+            except BlockingIOError:
+                return
+            except OSError:
+                pass  # it is dying: its pidfd tells
+            self.unsent.popleft()
 
     @property
     def tick_ns(self) -> int:
@@ -151,7 +180,7 @@ class Warden:
                     MESSAGE_MAX, socket.CMSG_LEN(FDS * 4), socket.MSG_CMSG_CLOEXEC
                 )
             except OSError:
-                return
+                return self._flush()
             if not data:
                 return
             fds = array.array("i")
@@ -164,6 +193,8 @@ class Warden:
         slot = self.slots.pop(worker, None)
         if slot is not None:
             self.free.append(slot)
+            if self.unforked:
+                self.fork(self.unforked.popleft())
 
     # ---- its end
 
@@ -172,16 +203,19 @@ class Warden:
         code = self.process.wait()
         return f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
 
-    def kill(self) -> None:
-        """SIGKILL; what it leaves is swept."""
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+    def end(self, swept: bool) -> None:
+        """Let it kill and reap everything, then let go of it.
 
-    def dismiss(self) -> None:
-        """Let it kill and reap everything; it gives itself 5 s, and gets 6."""
-        self.quit()
-        if not select.select([self.pidfd], [], [], 6)[0]:
-            self.kill()
+        Args:
+            swept: look also for what slipped away from it, by the environment.
+        """
+        self._send(b"Q")
+        if not await_deaths([self.pidfd], DISMISS_NS):
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        self.close()
+        if swept:
+            sweep(self.tag)
 
     def abandon(self) -> None:
         """Close all descriptors (as such in a fork of the program)."""
@@ -224,8 +258,8 @@ def sweep(tag: str) -> int:
     return total
 
 
-def await_deaths(pidfds: list[int], within_ns: int) -> None:
-    """Wait until all these processes, which were sent SIGKILL, are dead; at most so long."""
+def await_deaths(pidfds: list[int], within_ns: int) -> bool:
+    """Wait until all these processes are dead, at most so long; return True if they are."""
     poll, until, left = select.poll(), monotonic_ns() + within_ns, set(pidfds)
     for fd in pidfds:
         poll.register(fd, select.POLLIN)
@@ -233,3 +267,4 @@ def await_deaths(pidfds: list[int], within_ns: int) -> None:
         for fd, _ in poll.poll(max(1, (until - monotonic_ns()) // 1_000_000)):
             poll.unregister(fd)
             left.discard(fd)
+    return not left

@@ -24,7 +24,7 @@ from ..core.job import NEVER
 from ..core.scheduler import MS, Scheduler
 from ..errors import PoolBroken
 from ..warden.protocol import EXITED, FORKED, VERDICT, WHYS
-from .channel import Channel, Row, Violation
+from .channel import Answer, Channel, Row, Violation
 from .clock import monotonic_ns
 from .desk import Desk
 from .dispatch import dispatch
@@ -98,11 +98,10 @@ class Supervisor(Desk):
         while self.events and not self.broken:
             events, self.events = self.events, []
             commands = self.core.step(events)
+            observers = self.naming(events)
             for command in commands:
                 _DO[type(command)](self, command)
-            for observer in self.observers:
-                observer.names(events)
-                self.callbacks.put(lambda o=observer, e=events, c=commands: o(e, c))  # type: ignore[misc]
+            self.tell(observers, events, commands)
         if self.drainers:
             self.tell_drainers()
         if self.halted and (not self.channels or monotonic_ns() >= self.quit_at):
@@ -133,6 +132,8 @@ class Supervisor(Desk):
                 if channel:
                     channel.status, channel.peak_bytes, channel.cpu_ns = status, peak, cpu
                     self._forget(channel)
+                elif status < 0:
+                    self._unborn(number, f"a worker cannot be forked: {os.strerror(-status)}")
                 self.warden.release(number)
             elif letter == b"R":
                 self.warden.ready = True
@@ -142,7 +143,14 @@ class Supervisor(Desk):
     def _enlist(self, number: int, pid: int, base: int, main: bool, fds: list[int]) -> None:
         assert self.warden
         slot = self.warden.slots[number]
-        channel = Channel(number, slot, pid, base, main, fds, self.warden.limits)
+        try:
+            channel = Channel(number, slot, pid, base, main, fds, self.warden.limits)
+        except (OSError, ValueError) as error:  # no descriptor is left; some were lost on the way
+            for fd in fds:
+                os.close(fd)
+            self.warden.killed(number, 0, "crashed")
+            self._unborn(number, f"a worker's descriptors find no room here (ulimit -n): {error}")
+            return
         self.channels[number] = channel
         self.poller.watch(channel.answers_fd, ANSWERS_RANK, self._readable, channel)
         self.poller.watch(channel.pidfd, DEATH_RANK, self._pidfd_fired, channel)
@@ -151,6 +159,10 @@ class Supervisor(Desk):
         elif not self.config["options"]["say_ready"]:
             channel.ready = True
             self.events.append(on.WorkerReady(monotonic_ns(), number))
+
+    def _unborn(self, number: int, why: str) -> None:
+        self.config["why"] = why
+        self.events.append(on.WorkerDied(monotonic_ns(), number, 0, "crashed", False))
 
     def _sentenced(
         self, number: int, job: int, why: int, at: int, observed: int, peak: int, cpu: int, dumping: int
@@ -178,10 +190,9 @@ class Supervisor(Desk):
         await_deaths([channel.pidfd for channel in self.channels.values()], DEATHS_NS)
         self.events.append(on.WardenDied(monotonic_ns()))  # before its workers' deaths: it explains them
         for channel in list(self.channels.values()):
-            channel.ready = True  # its death is explained
             self._forget(channel)
         sweep(warden.tag)
-        started = set(warden.slots)
+        started = {*warden.slots, *warden.unforked}
         self.warden = None
         warden.close()
         if self.halted or self.broken:
@@ -200,25 +211,30 @@ class Supervisor(Desk):
             return
         was_ready = channel.ready
         try:
-            rows = channel.read(self.answers)
+            rows = self._take(channel, channel.read)
         except Violation as violation:
             log.info("worker %d sent %s", channel.pid, violation)
             self._kill(do.KillWorker(channel.number, "protocol", 0))
             return
         if rows is None:
             self.poller.unwatch(channel.answers_fd)
-        elif rows:
-            self._answered(channel, rows)
         if channel.ready and not was_ready:
             self.events.append(on.WorkerReady(monotonic_ns(), channel.number))
 
-    def _answered(self, channel: Channel, rows: list[Row]) -> None:
-        self.events.append(on.Answered(monotonic_ns(), channel.number, rows))
-        if self.tee:
-            for row in rows:
-                report = self.answers[row[0]][2]
-                if type(report) is Report and (report.out or report.err):
-                    self.callbacks.tee(report)
+    def _take(self, channel: Channel, read: Callable[[dict[int, Answer]], list[Row] | None]) -> list[Row] | None:
+        """Note the answers that are there; a worker has none to give for what it was not sent."""
+        found: dict[int, Answer] = {}
+        rows = read(found)
+        if not found.keys() <= self.core.workers[channel.number].queue.keys():
+            raise Violation("an answer to what it was not asked")
+        self.answers.update(found)
+        if rows:
+            self.events.append(on.Answered(monotonic_ns(), channel.number, rows))
+        for row in rows if rows and self.tee else ():
+            report = self.answers[row[0]][2]
+            if type(report) is Report and (report.out or report.err):
+                self.callbacks.tee(report)
+        return rows
 
     def _writable(self, channel: Channel) -> None:
         if channel.calls_fd >= 0 and not channel.write():
@@ -235,10 +251,9 @@ class Supervisor(Desk):
         if channel.buried:
             return
         with contextlib.suppress(Violation):
-            while rows := channel.read(self.answers):
-                self._answered(channel, rows)
-            if rows := channel.peek(self.answers):
-                self._answered(channel, rows)
+            while self._take(channel, channel.read):
+                pass
+            self._take(channel, channel.peek)
         channel.buried = True
         for fd in (channel.answers_fd, channel.calls_fd):
             self.poller.unwatch(fd)
@@ -253,9 +268,8 @@ class Supervisor(Desk):
         elif channel.failure:
             log.warning("an initializer raised %s: %s", channel.failure.type_name, channel.failure.text)
             self.config["why"] = f"{channel.failure.type_name}: {channel.failure.text}\n{channel.failure.traceback}"
-        self.events.append(
-            on.WorkerDied(monotonic_ns(), channel.number, job, why, channel.ready or bool(channel.words[marker.READY]))
-        )
+        ready = bool(job or channel.words[marker.READY])  # else it died before it could take a job
+        self.events.append(on.WorkerDied(monotonic_ns(), channel.number, job, why, ready))
         channel.close_pipes()
 
     def _forget(self, channel: Channel) -> None:
@@ -284,10 +298,8 @@ class Supervisor(Desk):
     # ------------------------------------------------------------------ commands
 
     def _start_worker(self, command: do.StartWorker) -> None:
-        if self.warden and self.warden.free:
-            self.warden.fork(command.worker)
-        else:
-            self.events.append(on.WorkerDied(monotonic_ns(), command.worker, 0, "crashed", False))
+        assert self.warden  # without one the pool is broken, and obeys no more
+        self.warden.fork(command.worker)
 
     def _dispatch(self, command: do.Dispatch) -> None:
         channel = self.channels.get(command.worker)
@@ -307,8 +319,8 @@ class Supervisor(Desk):
     def _kill(self, command: do.KillWorker) -> None:
         channel = self.channels.get(command.worker)
         if channel is None:
-            if command.worker in (self.warden.slots if self.warden else ()):
-                self.warden.killed(command.worker, 0, "crashed")  # type: ignore[union-attr]
+            if self.warden and self.warden.unfork(command.worker):
+                self._unborn(command.worker, "those who leave are not reaped in time")
             return
         if channel.verdict or channel.buried:
             return
@@ -332,9 +344,7 @@ class Supervisor(Desk):
         channel = self.channels.get(command.worker)
         if channel and not channel.buried:
             with contextlib.suppress(Violation):
-                rows = channel.peek(self.answers)
-                if rows:
-                    self._answered(channel, rows)
+                self._take(channel, channel.peek)
 
     def _retire(self, command: do.RetireWorker) -> None:
         channel = self.channels.get(command.worker)
@@ -362,17 +372,16 @@ class Supervisor(Desk):
         """End what is left, settle what came too late, let go of everything."""
         self.ended = True
         warden, self.warden = self.warden, None
-        if warden:
-            warden.dismiss()
-            for channel in list(self.channels.values()):
+        try:
+            for channel in self.channels.values():
                 channel.close()
-            self.channels.clear()
-            warden.close()
-            if self.broken:
-                sweep(warden.tag)
-        self.settle_all(self.broken)
-        self.callbacks.finish()
-        self.poller.close()
+            if warden:
+                warden.end(swept=bool(self.broken))
+        finally:  # nobody waits for ever, whatever went wrong
+            self.settle_all(self.broken)
+            self.callbacks.finish()
+            self.poller.close()
+
 
 def _signal(pidfd: int) -> None:
     with contextlib.suppress(ProcessLookupError):

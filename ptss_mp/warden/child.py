@@ -38,7 +38,7 @@ def forked(fds: tuple[int, ...], warden: int, options: dict[str, Any]) -> None:
 
 def spawned() -> None:
     """Become a worker in a new interpreter, which found its options behind BOOT_FD; never returns."""
-    boot: dict[str, Any] = pickle.loads(os.pread(BOOT_FD, 1 << 24, 0))
+    boot: dict[str, Any] = pickle.loads(os.pread(BOOT_FD, os.fstat(BOOT_FD).st_size, 0))
     os.closerange(BOOT_FD, 1 << 30)
     for fd in (CALLS_FD, ANSWERS_FD, FAULT_FD, PAGE_FD, OUT_FD, ERR_FD):
         os.set_inheritable(fd, False)
@@ -82,10 +82,11 @@ def begin(warden: int, options: dict[str, Any]) -> None:
     if options["initializer"] and not _initialize(options["initializer"]):
         os._exit(1)
     words = memoryview(page).cast("Q")
+    loop = Loop(page, words, options)
     words[READY] = 1
     if options["say_ready"]:
         os.write(ANSWERS_FD, ANSWERS.pack(0, 0))
-    Loop(page, words, options).run()
+    loop.run()
 
 
 def _nothing(*_: Any) -> None:

@@ -1,7 +1,7 @@
 """The warden: one thread; forks, watches, kills and reaps.
 
-Theory of operation.  Started by exec with four descriptors: control socket,
-pidfd of the parent, nudge eventfd, limits memfd.  It is the one kill clock:
+Theory of operation.  Started by exec with five descriptors: control socket,
+pidfd of the parent, nudge eventfd, memfds of limits and configuration.  It is the one kill clock:
 it reads marker and limits at every tick and from there on a timer at the exact
 instant, so that no limit waits for the parent's interpreter lock.  It is a
 sub-reaper, so what a worker leaves behind comes here: an unknown child of the
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import array
 import contextlib
+import errno
 import gc
 import importlib
 import os
@@ -41,11 +42,13 @@ TRIM_KEEP_BYTES = 1 << 20  # as much as tee writes of one attempt; the outcome k
 END_NS = 5_000_000_000  # how long the last sweep may take
 
 
-def main(control: int, parent: int, nudge: int, limits: int) -> NoReturn:
+def main(control: int, parent: int, nudge: int, limits: int, told: int) -> NoReturn:
     """Run the warden; ends the process."""
     prepare_process(parent)
     sock = socket.socket(fileno=control)
-    config: dict[str, Any] = pickle.loads(sock.recv(protocol.MESSAGE_MAX))
+    with open(told, "rb") as file:
+        file.seek(0)
+        config: dict[str, Any] = pickle.load(file)
     warden = Warden(sock, parent, nudge, limits, config)
     try:
         import_all(config, warden.options)
@@ -62,7 +65,9 @@ def prepare_process(parent: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # while a preload may hang: die with the loop thread
-    if select.select([parent], [], [], 0)[0]:
+    poll = select.poll()  # select(2) takes no descriptor beyond 1023, and the program may have more
+    poll.register(parent, select.POLLIN)
+    if poll.poll(0):
         os._exit(0)
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     while os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC) < 16:
@@ -185,23 +190,34 @@ class Warden:
     # ---- forks
 
     def fork(self, number: int, slot: int) -> None:
-        """Make a worker and hand its ends to the parent."""
-        calls_out, calls_in = os.pipe()
-        answers_out, answers_in = os.pipe()
-        page = marker.seal_page("ptss_mp-page")
-        out, err, fault = (os.memfd_create(f"ptss_mp-{name}", os.MFD_CLOEXEC) for name in ("out", "err", "fault"))
-        ends = (calls_out, answers_in, fault, page, out, err)
-        pid = os.fork()
-        if pid == 0:
-            self._become_worker(ends)
-        pidfd = os.pidfd_open(pid)  # only this process reaps: the pid is still that child
-        worker = Watched(number, slot, pid, pidfd, page, out, err)
+        """Make a worker and hand its ends to the parent; or tell why there is none: nobody else may suffer."""
+        made: list[int] = []
+        pid = 0
+        try:
+            made += os.pipe()
+            made += os.pipe()
+            made.append(marker.seal_page("ptss_mp-page"))
+            made += (os.memfd_create(f"ptss_mp-{name}", os.MFD_CLOEXEC) for name in ("out", "err", "fault"))
+            calls_out, calls_in, answers_out, answers_in, page, out, err, fault = made
+            pid = os.fork()
+            if pid == 0:
+                self._become_worker((calls_out, answers_in, fault, page, out, err))
+            made.append(os.pidfd_open(pid))  # only this process reaps: the pid is still that child
+            made.append(os.dup(made[-1]))
+            worker = Watched(number, slot, pid, made[-1], page, out, err)
+        except OSError as error:  # no descriptor, process or memory is left
+            if pid:
+                os.kill(pid, signal.SIGKILL)
+            for fd in made:
+                os.close(fd)
+            self.say(EXITED.pack(b"X", number, 0, -(error.errno or errno.EAGAIN), 0, 0))
+            return
         self.workers[number] = self.by_pid[pid] = worker
-        self.epoll.register(pidfd, select.EPOLLIN)
+        self.epoll.register(worker.pidfd, select.EPOLLIN)
         base = 0 if self.options["spawn"] else self.base_bytes
         self.say(
             FORKED.pack(b"P", number, pid, base, bool(self.options["main"])),
-            (os.dup(pidfd), answers_out, calls_in, page, fault, out, err),
+            (made[-2], answers_out, calls_in, page, fault, out, err),
         )
         os.close(calls_out)
         os.close(answers_in)
