@@ -261,7 +261,13 @@ class Channel:
         return report
 
     def _output(self, fd: int, which: int, start: int, end: int) -> bytes:
-        """Return the last part of what stands between two offsets, and give back what is behind."""
+        """Return the last part of what stands between two offsets, and give back what is behind.
+
+        The offsets are a worker's word: what does not stand in the file is not read.
+        """
+        end = min(end, os.fstat(fd).st_size)
+        if start >= end:
+            return b""
         data = os.pread(fd, min(end - start, TEE_BYTES), max(start, end - TEE_BYTES))
         if end - self.punched[which] > PUNCH_BYTES:
             kernel.punch(fd, self.punched[which], end & ~4095)

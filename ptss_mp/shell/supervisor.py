@@ -63,7 +63,7 @@ class Supervisor(Desk):
         self.main_told = self.halted = False
         self.quit_at, self.unexplained = NEVER, 0
         self.tag = ""
-        self.thread = threading.Thread(target=self._run, name=f"{name}-loop", daemon=True)
+        self.thread = threading.Thread()  # until `start`
 
     def start(self) -> None:
         """Start both threads; the warden is started by the loop thread, never by a user's."""
@@ -71,6 +71,7 @@ class Supervisor(Desk):
         self.config |= surroundings()
         self.poller = Poller(self._clock)
         self.callbacks.start()
+        self.thread = threading.Thread(target=self._run, name=f"{self.name}-loop", daemon=True)
         self.thread.start()
 
     # ------------------------------------------------------------------ the loop

@@ -72,7 +72,7 @@ def explain_end(
 ) -> Report:
     """Return the report of a job that did not succeed; keeps the answer's value in the Future."""
     tries = future._extra.tries if future._extra else 0
-    if answer is not None:
+    if answer is not None and (report is None or report.status != status):
         report = _answered(future, answer)
     elif report is None:
         report = Report(status, now)
