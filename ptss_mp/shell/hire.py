@@ -44,11 +44,13 @@ def python() -> list[str]:
 
 def surroundings() -> dict[str, Any]:
     """Return what workers take over from the program as it is now; a later warden gives them the same."""
+    command = python()
     try:
         cwd = os.getcwd()
     except FileNotFoundError:  # deleted under the program: the warden inherits it as it is
         cwd = None
-    return {"path": list(sys.path), "python": python(), "environ": dict(os.environ), "cwd": cwd}
+        command.append("-P")  # else CPython 3.13.0 looks for that folder at each missing attribute, and fails
+    return {"path": list(sys.path), "python": command, "environ": dict(os.environ), "cwd": cwd}
 
 
 class Warden:
