@@ -11,8 +11,8 @@ import select
 import signal
 import socket
 import subprocess
-import threading
 import sys
+import threading
 from collections.abc import Iterator
 from multiprocessing import spawn
 from typing import Any
