@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from multiprocessing import spawn
 from typing import Any
@@ -33,6 +34,10 @@ from .clock import monotonic_ns
 
 TAG = "PTSS_MP_WORKER"  # in the environment of all that stems from a pool: the last line when the warden died
 SWEEPS = 50  # rounds of the sweep by environment; one that forks faster than we read /proc is beyond it
+# A fork of the program in the midst of Popen would inherit the writing end of Popen's error pipe, and the loop
+# would wait for its end of file for as long as that fork lives.  So forks wait for the milliseconds of a start.
+_spawning = threading.Lock()
+os.register_at_fork(before=_spawning.acquire, after_in_parent=_spawning.release, after_in_child=_spawning.release)
 _ONE = (1).to_bytes(8, "little")
 
 
@@ -82,14 +87,15 @@ class Warden:
         fds = (theirs.fileno(), me, self.nudge_fd, limits)
         code = f"import sys; sys.path[:] = {config['path']!r}; from ptss_mp.warden.main import main; main{fds}"
         try:
-            self.process = subprocess.Popen(
-                [*config["python"], "-c", code],
-                pass_fds=fds,
-                start_new_session=True,
-                stdin=subprocess.DEVNULL,
-                env=config["environ"] | {TAG: tag},
-                cwd=config["cwd"],
-            )
+            with _spawning:
+                self.process = subprocess.Popen(
+                    [*config["python"], "-c", code],
+                    pass_fds=fds,
+                    start_new_session=True,
+                    stdin=subprocess.DEVNULL,
+                    env=config["environ"] | {TAG: tag},
+                    cwd=config["cwd"],
+                )
         finally:
             theirs.close()
             os.close(me)
