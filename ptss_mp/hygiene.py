@@ -11,11 +11,19 @@ import os
 import signal
 
 
+def _folder() -> str | None:
+    """Return the current folder, None if it was deleted under us."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
+
+
 class Hygiene:
     """What a job must not leave to the next, as it was when the worker began."""
 
     def __init__(self) -> None:
-        self.cwd = _cwd()
+        self.cwd = _folder()
         self.environ = dict(os.environ)
         self.raw_environ = dict(os.environ._data)  # type: ignore[attr-defined]
         self.umask = os.umask(0o22)
@@ -28,10 +36,11 @@ class Hygiene:
         found = False
         if os.umask(self.umask) != self.umask:
             found = True
-        if _cwd() != self.cwd:
-            with contextlib.suppress(OSError):  # nobody can go back to a directory that was deleted
-                os.chdir(self.cwd or ".")
+        if _folder() != self.cwd:
             found = True
+            if self.cwd is not None:
+                with contextlib.suppress(OSError):  # a job may have deleted it
+                    os.chdir(self.cwd)
         if os.environ._data != self.raw_environ:  # type: ignore[attr-defined]
             os.environ.clear()
             os.environ.update(self.environ)
@@ -44,11 +53,3 @@ class Hygiene:
                 signal.setitimer(timer, 0)
                 found = True
         return found or _thread._count() != self.threads
-
-
-def _cwd() -> str | None:
-    """Return the working directory, None if it was deleted."""
-    try:
-        return os.getcwd()
-    except OSError:
-        return None

@@ -83,7 +83,7 @@ def begin(warden: int, options: dict[str, Any]) -> None:
         os._exit(1)
     words = memoryview(page).cast("Q")
     loop = Loop(page, words, options)
-    words[READY] = 1
+    words[READY] = 1  # whoever dies before this died of nothing that a job did
     if options["say_ready"]:
         os.write(ANSWERS_FD, ANSWERS.pack(0, 0))
     loop.run()
