@@ -569,3 +569,21 @@ def random_number() -> float:
 def gate_or_not(path: str | None) -> None:
     if path:
         gate(path)
+
+
+def leave_slowly(seconds: float) -> None:
+    """Let this worker take its time once its work is done."""
+    from multiprocessing import util
+
+    util.Finalize(None, time.sleep, (seconds,), exitpriority=1)
+
+
+def blob(data: bytes, fifo: str | None) -> bytes:
+    """Return a part of a large argument, after a wait if there is a fifo."""
+    if fifo:
+        gate(fifo)
+    return bytes(data[:1])
+
+
+def leave_with(code: int) -> None:
+    sys.exit(code)
