@@ -1291,6 +1291,8 @@ from ptss_mp import Executor
 with Executor(1) as ex:
     text = "if __name__ == '__main__':"
     print(ex.submit(deeds.same, [text]).result(30) == [text])
+    ex.submit(deeds.nap, 0.5).result(30)
+    print(ex.submit(deeds.same, text).result(30) == text)
 """)
     path = os.pathsep.join([os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
@@ -1301,7 +1303,7 @@ with Executor(1) as ex:
         timeout=CAP_S,
         check=False,
     )
-    assert (done.stdout, done.stderr) == ("True\n", "")
+    assert (done.stdout, done.stderr) == ("True\nTrue\n", "")
 
 
 def test_a_result_that_only_this_program_cannot_decode(pool, monkeypatch):
