@@ -207,18 +207,20 @@ class Supervisor(Desk):
             return
         if rows is None:
             self.poller.unwatch(channel.answers_fd)
-        elif rows:
+        else:
             self._answered(channel, rows)
         if channel.ready and not was_ready:
             self.events.append(on.WorkerReady(monotonic_ns(), channel.number))
 
     def _answered(self, channel: Channel, rows: list[Row]) -> None:
+        if not rows:
+            return
         self.events.append(on.Answered(monotonic_ns(), channel.number, rows))
         if self.tee:
             for row in rows:
-                report = self.answers[row[0]][2]
-                if type(report) is Report and (report.out or report.err):
-                    self.callbacks.tee(report)
+                answer = self.answers.get(row[0])  # of a job that was taken back none is kept
+                if answer and type(answer[2]) is Report and (answer[2].out or answer[2].err):
+                    self.callbacks.tee(answer[2])
 
     def _writable(self, channel: Channel) -> None:
         if channel.calls_fd >= 0 and not channel.write():
@@ -235,16 +237,13 @@ class Supervisor(Desk):
         if channel.buried:
             return
         with contextlib.suppress(Violation):
-            while rows := channel.read(self.answers):
-                self._answered(channel, rows)
-            if rows := channel.peek(self.answers):
-                self._answered(channel, rows)
+            self._answered(channel, channel.drain(self.answers))
         channel.buried = True
         for fd in (channel.answers_fd, channel.calls_fd):
             self.poller.unwatch(fd)
         job, why = judge(channel)
-        if not job and why == "protocol":  # as the core will: the first that has not answered
-            worker = self.core.workers.get(channel.number)
+        if not job and why == "protocol" and channel.words[marker.COMPLETED] > channel.answered:
+            worker = self.core.workers.get(channel.number)  # it ran to its end, and its answer is lost in the noise
             job = next((j for j in worker.queue if j not in self.answers), 0) if worker else 0
         if job:
             self.reports[job] = explain(channel, self.futures.get(job), why, monotonic_ns())
@@ -322,8 +321,7 @@ class Supervisor(Desk):
         channel = self.channels.get(command.worker)
         if channel is None or channel.buried or channel.verdict:
             return
-        in_flight = set(self.core.workers[command.worker].queue)
-        if channel.revoke(command.job, in_flight):
+        if channel.revoke(command.job):
             now = monotonic_ns()
             self.events.append(on.Condemned(now, command.worker, command.job, "cancelled", now))
             self._kill(do.KillWorker(command.worker, "cancelled", command.job))
@@ -332,9 +330,15 @@ class Supervisor(Desk):
         channel = self.channels.get(command.worker)
         if channel and not channel.buried:
             with contextlib.suppress(Violation):
-                rows = channel.peek(self.answers)
-                if rows:
-                    self._answered(channel, rows)
+                self._answered(channel, channel.peek(self.answers))
+
+    def _recall(self, command: do.Recall) -> None:
+        channel = self.channels.get(command.worker)
+        if channel and not channel.buried and not channel.verdict:
+            with contextlib.suppress(Violation):  # if it is one, the next read says so
+                rows, back = channel.recall(command.ids, self.answers)
+                self._answered(channel, rows)
+                self.events.append(on.Recalled(monotonic_ns(), command.worker, back))
 
     def _retire(self, command: do.RetireWorker) -> None:
         channel = self.channels.get(command.worker)
@@ -386,6 +390,7 @@ _DO: dict[type, Callable[[Supervisor, Any], None]] = {
     do.Postpone: Supervisor.postpone,
     do.Revoke: Supervisor._revoke,
     do.Peek: Supervisor._peek,
+    do.Recall: Supervisor._recall,
     do.KillWorker: Supervisor._kill,
     do.RetireWorker: Supervisor._retire,
     do.Halt: Supervisor._halt,
