@@ -210,8 +210,10 @@ class Supervisor(Desk):
         if channel.buried or channel.answers_fd < 0:
             return
         was_ready = channel.ready
+        found: dict[int, Answer] = {}
         try:
-            rows = self._take(channel, channel.read)
+            rows = channel.read(found)
+            self._answered(channel, rows or [], found)
         except Violation as violation:
             log.info("worker %d sent %s", channel.pid, violation)
             self._kill(do.KillWorker(channel.number, "protocol", 0))
@@ -221,20 +223,18 @@ class Supervisor(Desk):
         if channel.ready and not was_ready:
             self.events.append(on.WorkerReady(monotonic_ns(), channel.number))
 
-    def _take(self, channel: Channel, read: Callable[[dict[int, Answer]], list[Row] | None]) -> list[Row] | None:
-        """Note the answers that are there; a worker has none to give for what it was not sent."""
-        found: dict[int, Answer] = {}
-        rows = read(found)
+    def _answered(self, channel: Channel, rows: list[Row], found: dict[int, Answer]) -> None:
+        if not rows:
+            return
         if not found.keys() <= self.core.workers[channel.number].queue.keys():
-            raise Violation("an answer to what it was not asked")
+            raise Violation("an answer to what it was not asked")  # it must not stand for another's
         self.answers.update(found)
-        if rows:
-            self.events.append(on.Answered(monotonic_ns(), channel.number, rows))
-        for row in rows if rows and self.tee else ():
-            report = self.answers[row[0]][2]
-            if type(report) is Report and (report.out or report.err):
-                self.callbacks.tee(report)
-        return rows
+        self.events.append(on.Answered(monotonic_ns(), channel.number, rows))
+        if self.tee:
+            for row in rows:
+                answer = found.get(row[0])  # of a job that was taken back none is kept
+                if answer and type(answer[2]) is Report and (answer[2].out or answer[2].err):
+                    self.callbacks.tee(answer[2])
 
     def _writable(self, channel: Channel) -> None:
         if channel.calls_fd >= 0 and not channel.write():
@@ -250,16 +250,15 @@ class Supervisor(Desk):
         """Nothing of the worker can run any more: take its last answers, judge, tell the core."""
         if channel.buried:
             return
+        found: dict[int, Answer] = {}
         with contextlib.suppress(Violation):
-            while self._take(channel, channel.read):
-                pass
-            self._take(channel, channel.peek)
+            self._answered(channel, channel.drain(found), found)
         channel.buried = True
         for fd in (channel.answers_fd, channel.calls_fd):
             self.poller.unwatch(fd)
         job, why = judge(channel)
-        if not job and why == "protocol":  # as the core will: the first that has not answered
-            worker = self.core.workers.get(channel.number)
+        if not job and why == "protocol" and channel.words[marker.COMPLETED] > channel.answered:
+            worker = self.core.workers.get(channel.number)  # it ran to its end, and its answer is lost in the noise
             job = next((j for j in worker.queue if j not in self.answers), 0) if worker else 0
         if job:
             self.reports[job] = explain(channel, self.futures.get(job), why, monotonic_ns())
@@ -334,8 +333,7 @@ class Supervisor(Desk):
         channel = self.channels.get(command.worker)
         if channel is None or channel.buried or channel.verdict:
             return
-        in_flight = set(self.core.workers[command.worker].queue)
-        if channel.revoke(command.job, in_flight):
+        if channel.revoke(command.job):
             now = monotonic_ns()
             self.events.append(on.Condemned(now, command.worker, command.job, "cancelled", now))
             self._kill(do.KillWorker(command.worker, "cancelled", command.job))
@@ -343,8 +341,18 @@ class Supervisor(Desk):
     def _peek(self, command: do.Peek) -> None:
         channel = self.channels.get(command.worker)
         if channel and not channel.buried:
+            found: dict[int, Answer] = {}
             with contextlib.suppress(Violation):
-                self._take(channel, channel.peek)
+                self._answered(channel, channel.peek(found), found)
+
+    def _recall(self, command: do.Recall) -> None:
+        channel = self.channels.get(command.worker)
+        if channel and not channel.buried and not channel.verdict:
+            found: dict[int, Answer] = {}
+            with contextlib.suppress(Violation):  # if it is one, the next read says so
+                rows, back = channel.recall(command.ids, found)
+                self._answered(channel, rows, found)
+                self.events.append(on.Recalled(monotonic_ns(), command.worker, back))
 
     def _retire(self, command: do.RetireWorker) -> None:
         channel = self.channels.get(command.worker)
@@ -395,6 +403,7 @@ _DO: dict[type, Callable[[Supervisor, Any], None]] = {
     do.Postpone: Supervisor.postpone,
     do.Revoke: Supervisor._revoke,
     do.Peek: Supervisor._peek,
+    do.Recall: Supervisor._recall,
     do.KillWorker: Supervisor._kill,
     do.RetireWorker: Supervisor._retire,
     do.Halt: Supervisor._halt,

@@ -587,3 +587,13 @@ def blob(data: bytes, fifo: str | None) -> bytes:
 
 def leave_with(code: int) -> None:
     sys.exit(code)
+
+
+def forge(job: int) -> None:
+    """Answer for a job that this worker was not given."""
+    from ptss_mp.wire import ANSWERS, FACT, INT, VALUE
+    from ptss_mp.worker import ANSWERS_FD
+
+    now = time.monotonic_ns()
+    os.write(ANSWERS_FD, ANSWERS.pack(1, 0) + FACT.pack(job, 0, now, 1) + VALUE.pack(INT, 666))
+    time.sleep(HANG)
