@@ -589,7 +589,7 @@ def leave_with(code: int) -> None:
     sys.exit(code)
 
 
-def forge(job: int) -> None:
+def answer_for(job: int) -> None:
     """Answer for a job that this worker was not given."""
     from ptss_mp.wire import ANSWERS, FACT, INT, VALUE
     from ptss_mp.worker import ANSWERS_FD

@@ -312,7 +312,7 @@ def test_an_answer_for_another_workers_job_stands_for_nothing(pool, gate):
     ex = pool(2)
     first = ex.submit(deeds.gate, gate.path)
     waiting = ex.submit(deeds.same, first)
-    assert ex.submit(deeds.forge, waiting._id).outcome(CAP_S).status == "protocol"
+    assert ex.submit(deeds.answer_for, waiting._id).outcome(CAP_S).status == "protocol"
     assert not waiting.done()
     first.cancel()
     outcome = waiting.outcome(CAP_S)
