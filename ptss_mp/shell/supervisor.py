@@ -310,7 +310,8 @@ class Supervisor(Desk):
             future = self.futures.get(job)
             if future is not None:
                 mine.append(future)
-            else:  # cancelled just now: it counts as answered
+            else:  # cancelled just now: as if it had been sent, and had not begun
+                self.events.append(on.Cancelled(now, [job]))
                 self.events.append(on.Answered(now, channel.number, [(job, on.REVOKED, now, 0)]))
         if dispatch(channel, mine, self.warden, self.main_data, now):
             self.poller.watch(channel.calls_fd, WRITE_RANK, self._writable, channel, select.EPOLLOUT)
@@ -333,6 +334,8 @@ class Supervisor(Desk):
         channel = self.channels.get(command.worker)
         if channel is None or channel.buried or channel.verdict:
             return
+        if command.job not in self.core.workers[command.worker].queue:
+            return  # it was not even sent (_dispatch)
         if channel.revoke(command.job):
             now = monotonic_ns()
             self.events.append(on.Condemned(now, command.worker, command.job, "cancelled", now))

@@ -15,6 +15,7 @@ import threading
 import time
 import weakref
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import deeds
 import pytest
@@ -35,6 +36,8 @@ from ptss_mp import (
     TaskSkipped,
     task,
 )
+from ptss_mp.core import commands
+from ptss_mp.shell import supervisor
 
 # ---- submit and map
 
@@ -809,6 +812,28 @@ def test_cancel_races_with_the_end(pool):
         assert won or future.result(CAP_S) == 2 * i
     assert ex.drain(CAP_S)
     assert len(ended) == len(set(ended)) == 2_000
+
+
+def test_cancel_between_the_decision_and_the_sending(pool, monkeypatch):
+    ex = pool(1, spares=0)
+    pid = ex.submit(deeds.pid).result(CAP_S)
+    send = supervisor._DO[commands.Dispatch]
+
+    def cancel_first(loop: Any, command: Any) -> None:
+        for job in command.ids:
+            if job in loop.futures:
+                loop.futures[job].cancel()
+        send(loop, command)
+
+    seen = []
+    with ex.subscribe(seen.append):
+        monkeypatch.setitem(supervisor._DO, commands.Dispatch, cancel_first)
+        assert ex.submit(deeds.double, 1).outcome(CAP_S).status == "cancelled"
+        assert ex.drain(CAP_S)
+        monkeypatch.undo()
+        assert ex.submit(deeds.pid).result(CAP_S) == pid
+    first = [event.what for event in seen if event.job == seen[0].job]
+    assert first == ["submitted", "sent", "answered", "cancelled", "revoked"]
 
 
 def test_cancel_of_many_that_were_sent_together(pool):

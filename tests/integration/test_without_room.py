@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 import deeds
 import pytest
-from support import CAP_S
+from support import CAP_S, wait_for_lines
 
 from ptss_mp import PoolBroken
+from ptss_mp.shell import hire
 
 MANY = 1_100  # descriptors; select(2) takes none beyond 1023
 
@@ -63,3 +64,29 @@ def test_too_few_descriptors_break_the_pool_with_the_reason(pool, gate, room):
     assert "Too many open files" in str(errors) or "ulimit -n" in str(errors)
     with pytest.raises(PoolBroken):
         ex.submit(deeds.pid)
+
+
+def test_a_warden_that_cannot_fork_says_so_and_lives(pool, gate, tmp_path):
+    ex = pool(2, spares=0)
+    log = tmp_path / "log"
+    running = ex.submit(deeds.gated, str(log), gate.path, "running")
+    wait_for_lines(log, 1)
+    warden = ex._pool.warden.process.pid
+    allowed = len(os.listdir(f"/proc/{warden}/fd"))
+    resource.prlimit(warden, resource.RLIMIT_NOFILE, (allowed, allowed))
+    assert "a worker cannot be forked: Too many open files" in str(ex.submit(deeds.pid).exception(CAP_S))
+    assert "a worker cannot be forked" in str(running.exception(CAP_S))
+    assert ex._pool.wardens == 1
+
+
+def test_more_messages_than_the_socket_holds(pool, gate, tmp_path, monkeypatch):
+    """While the warden imports its preload it reads nothing; what it is asked for meanwhile is not lost."""
+    monkeypatch.setattr(hire, "MESSAGE_MAX", 4096)  # what its socket holds
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "slow_preload.py").write_text("import time; time.sleep(0.5)")
+    ex = pool(40, preload=["slow_preload"], spares=0)
+    log = tmp_path / "log"
+    futures = [ex.submit(deeds.gated, str(log), gate.path, i) for i in range(40)]
+    wait_for_lines(log, 40)
+    gate.open(40)
+    assert [future.result(CAP_S) for future in futures] == list(range(40))
