@@ -251,18 +251,19 @@ class ExecutorView(cf.Executor):
     def _results(self, fn: Any, items: Iterator[Any], waiting: deque[Future[T]], until: float | None) -> Iterator[T]:
         try:
             while waiting:
-                left = None if until is None else until - time.monotonic()
-                value = waiting[0].result(left)
-                waiting.popleft()
-                for item in items:
-                    waiting.append(self.submit(fn, *item))
-                    break
-                yield value
-                del value  # the iterator does not keep what it has given out
+                yield self._next(fn, items, waiting, until)  # no name here: it is not kept once given out
         finally:
             for future in waiting:
                 if not future.running():
                     future.cancel()
+
+    def _next(self, fn: Any, items: Iterator[Any], waiting: deque[Future[T]], until: float | None) -> T:
+        value = waiting[0].result(None if until is None else until - time.monotonic())
+        waiting.popleft()
+        for item in items:
+            waiting.append(self.submit(fn, *item))
+            break
+        return value
 
     def options(self, **options: Any) -> ExecutorView:
         """Return the same pool under further options (`declare.Options`); the later win.
@@ -407,6 +408,8 @@ class Executor(ExecutorView):
         restart_intensity: tuple[int, float] = (10, 10.0),
         name: str | None = None,
     ) -> None:
+        if type(max_workers) is int and max_workers <= 0:
+            raise InvalidOption(f"max_workers must be greater than 0, not {max_workers}")
         workers = cpus() if max_workers is None else whole(max_workers, "max_workers", 1, WORKERS_MAX)
         if initializer is not None and not callable(initializer):
             raise InvalidType("initializer must be callable")

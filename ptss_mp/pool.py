@@ -110,6 +110,8 @@ class Pool(Supervisor):
             raise RuntimeError("this executor was started by the process before its fork; make another one here")
         if self.broken:
             raise PoolBroken(str(self.broken))
+        if _exiting:
+            raise RuntimeError("cannot schedule new futures after interpreter shutdown")
         if self.state in (State.SHUTTING_DOWN, State.STOPPED):
             raise ExecutorClosed("cannot schedule new futures after shutdown")
         if self.state is not State.INITIALIZED:
@@ -168,8 +170,13 @@ class Pool(Supervisor):
 _live: weakref.WeakSet[Pool] = weakref.WeakSet()
 
 
+_exiting = False  # the interpreter is: nothing can be started any more
+
+
 def _at_exit() -> None:
     """Interpreter exit finishes the work, as the standard library's executors do."""
+    global _exiting  # noqa: PLW0603 - a fact of the process
+    _exiting = True
     for pool in list(_live):
         pool.close_down(False)
     for pool in list(_live):
