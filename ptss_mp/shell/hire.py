@@ -186,9 +186,9 @@ class Warden:
             signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
 
     def dismiss(self) -> None:
-        """Let it kill and reap everything; it gives itself 5 s, and gets 6."""
+        """Let it kill and reap everything: it gives itself 5 s, and gets 6.  One that imports does not listen."""
         self.quit()
-        if not select.select([self.pidfd], [], [], 6)[0]:
+        if not self.ready or not select.select([self.pidfd], [], [], 6)[0]:
             self.kill()
 
     def abandon(self) -> None:
