@@ -271,11 +271,13 @@ class ExecutorView(cf.Executor):
         Raises:
             InvalidOption, InvalidType: as `Options`.
         """
+        if not RULED.issuperset(options):  # names and prerequisites are of one job: not worth a place
+            return ExecutorView(self._pool, *self._merged(options), self)
         compiled = self._pool.compiled
         key = (self._options, *((name, type(value), value) for name, value in options.items()))
         try:
             known = compiled.get(key)
-        except TypeError:  # `after` took a list
+        except TypeError:  # something in it has no hash
             return ExecutorView(self._pool, *self._merged(options), self)
         if known is None:
             known = self._merged(options)
