@@ -38,9 +38,9 @@ SOON, CRITICAL = 0.30, 0.05  # of the window release…deadline that is left
 
 
 class _Submitting(threading.local):
-    """The Futures met while this thread pickles a call; None outside `submit`."""
+    """The Futures met while this thread pickles a call, with their numbers; None outside `submit`."""
 
-    needs: list[Future[Any]] | None = None
+    needs: dict[Future[Any], int] | None = None
 
 
 submitting = _Submitting()
@@ -206,11 +206,7 @@ class Future(cf.Future, Generic[T]):  # type: ignore[type-arg]
         needs = submitting.needs
         if needs is None:
             raise TypeError("a Future can be pickled only as an argument of submit, where it becomes its value")
-        for index, known in enumerate(needs):
-            if known is self:
-                return wire.prerequisite, (index,)
-        needs.append(self)
-        return wire.prerequisite, (len(needs) - 1,)
+        return wire.prerequisite, (needs.setdefault(self, len(needs)),)
 
     # ---- settling (whoever owns the end) and waiting
 

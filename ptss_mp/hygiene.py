@@ -6,15 +6,24 @@ Level one: directory, environment, umask, signal mask, timers, threads.
 from __future__ import annotations
 
 import _thread
+import contextlib
 import os
 import signal
+
+
+def _folder() -> str | None:
+    """Return the current folder, None if it was deleted under us."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
 
 
 class Hygiene:
     """What a job must not leave to the next, as it was when the worker began."""
 
     def __init__(self) -> None:
-        self.cwd = os.getcwd()
+        self.cwd = _folder()
         self.environ = dict(os.environ)
         self.raw_environ = dict(os.environ._data)  # type: ignore[attr-defined]
         self.umask = os.umask(0o22)
@@ -27,13 +36,11 @@ class Hygiene:
         found = False
         if os.umask(self.umask) != self.umask:
             found = True
-        try:
-            moved = os.getcwd() != self.cwd
-        except OSError:
-            moved = True
-        if moved:
-            os.chdir(self.cwd)
+        if _folder() != self.cwd:
             found = True
+            if self.cwd is not None:
+                with contextlib.suppress(OSError):  # a job may have deleted it
+                    os.chdir(self.cwd)
         if os.environ._data != self.raw_environ:  # type: ignore[attr-defined]
             os.environ.clear()
             os.environ.update(self.environ)

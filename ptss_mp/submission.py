@@ -37,7 +37,7 @@ def instants(given: Options, use: Use, now: int) -> tuple[int, int]:
     return release, release + use.deadline_ns if use.deadline_ns else NEVER
 
 
-def pickled_call(use: Use, args: Any, kwargs: Any, needs: list[Future[Any]]) -> bytes:
+def pickled_call(use: Use, args: Any, kwargs: Any, needs: dict[Future[Any], int]) -> bytes:
     """Pickle a call; Futures met on the way are noted in `needs`."""
     outer, submitting.needs = submitting.needs, needs
     try:
@@ -55,7 +55,7 @@ def born_failed(future: Future[Any], use: Use, args: Any, kwargs: Any, error: Ba
     parts += [(f"keyword {name}", value) for name, value in kwargs.items()]
     guilty = "call"
     for part, value in parts:
-        submitting.needs = []
+        submitting.needs = {}
         try:
             pickle.dumps(value, 5)
         except BaseException:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import report, text
 from .exits import Exit, together, weight
-from .plan import check_path, read
+from .plan import IMPORT_S_MAX, check_path, read
 from .signals import Interrupts
 
 if TYPE_CHECKING:
@@ -34,7 +34,9 @@ def run(args: argparse.Namespace) -> int:
     started = datetime.now(UTC)
     from ..executor import Executor
 
-    pool = Executor(max_workers=args.workers, max_pending=args.max_tasks, capture=True)
+    pool = Executor(
+        max_workers=args.workers, max_pending=args.max_tasks, capture=True, start_timeout=2 * IMPORT_S_MAX
+    )
     try:
         with Interrupts(args.grace) as interrupts:
             plan = read(args.jobs, interrupts)
@@ -43,9 +45,10 @@ def run(args: argparse.Namespace) -> int:
             interrupts.turn_to(pool)
             if args.log_level == "DEBUG":
                 _show_transitions(pool)
-            following = Following(pool, plan.jobs, keep_all=args.report is not None)
+            quiet = args.no_progress
+            following = Following(pool, plan.jobs, keep_all=args.report is not None, quiet=quiet)
             _submit(pool, plan, following)
-            following.wait(quiet=args.no_progress)
+            following.wait()
             pool.shutdown()
     except BaseException:
         pool.kill_workers()
@@ -86,6 +89,7 @@ def _submit(pool: Executor, plan: Plan, following: Following) -> None:
             for future in _jobs_of(pool, task, values):
                 following.accepted += 1
                 future.add_done_callback(following.settled)
+                following.show_progress()
                 if task.name in wanted:
                     futures.append(future)
             if task.name in wanted:
@@ -130,6 +134,7 @@ class Following:
         pool: where the jobs run.
         total: how many jobs there will be.
         keep_all: keep every outcome as data, for a report; else the failed ones only.
+        quiet: show no progress.
 
     Attributes:
         accepted: jobs that were submitted.
@@ -141,7 +146,7 @@ class Following:
         unwritten: why the output of jobs could not be written, or "".
     """
 
-    def __init__(self, pool: Executor, total: int, keep_all: bool) -> None:
+    def __init__(self, pool: Executor, total: int, *, keep_all: bool, quiet: bool) -> None:
         self.pool = pool
         self.total = total
         self.accepted = 0
@@ -151,6 +156,7 @@ class Following:
         self.facts: list[dict[str, Any]] | None = [] if keep_all else None
         self.refusal = ""
         self.unwritten = ""
+        self._quiet = quiet
         self._done = 0
         self._expected: int | None = None
         self._all_settled = threading.Event()
@@ -186,15 +192,14 @@ class Following:
         if self._done >= self._expected:
             self._all_settled.set()
 
-    def wait(self, quiet: bool) -> None:
+    def wait(self) -> None:
         """Wait until all accepted jobs are settled; show progress meanwhile.
 
         Raises:
             InternalError: the pool has ended, and left jobs unsettled.
         """
         while not self._all_settled.wait(PROGRESS_S):
-            if not quiet:
-                self._progress()
+            self.show_progress()
             if self.pool.state == "stopped":
                 self.pool.shutdown()  # returns after the last callback
                 if not self._all_settled.is_set():
@@ -203,10 +208,11 @@ class Following:
                     left = text.count(self.accepted - self._done, "job")
                     raise InternalError(f"the pool has ended, but {left} of {self.accepted} never settled")
 
-    def _progress(self) -> None:
+    def show_progress(self) -> None:
+        """Show a line if the last one is a second old and something has changed."""
         done, now = self._done, time.monotonic()
         before, at = self._shown
-        if done == before:
+        if self._quiet or done == before or now - at < PROGRESS_S:
             return
         self._shown = (done, now)
         rate = (done - before) / (now - at)

@@ -23,10 +23,12 @@ class Callbacks:
 
     def __init__(self, name: str) -> None:
         self._queue: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
-        self.thread = threading.Thread(target=self._run, name=f"{name}-callbacks", daemon=True)
+        self._name = f"{name}-callbacks"
+        self.thread = threading.Thread()  # until `start`
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the thread; it is made here, for a fork in between spoils one that was only made (3.13)."""
+        self.thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         self.thread.start()
 
     @property

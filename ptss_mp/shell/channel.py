@@ -26,8 +26,9 @@ READ_LARGE_BYTES = 1 << 20  # the rest of a large frame
 TEE_BYTES = 1 << 20  # of one attempt's output are written through; the warden keeps as much
 PUNCH_BYTES = 1 << 20  # consumed output is given back in such pieces
 STACK_BYTES = 64 << 10
+DRAINS = 4  # a living worker may flush while it is drained; what it writes then is read later
 ENDS = (
-    "succeeded", "failed", "not_picklable", "not_picklable", "cancelled", "deadline",
+    "succeeded", "failed", "not_picklable", "not_picklable", "protocol", "deadline",
 )  # fmt: skip  # by AnswerRow.end, as in core.scheduler
 
 Row = tuple[int, int, int, int]
@@ -46,6 +47,10 @@ class Channel:
         known: numbers of the functions it has been told.
         flushes: frames of small answers read so far, to compare with the page's generation.
         peeked: jobs whose answer was read from the page and will come by the pipe once more.
+        revoked: jobs that shall not begin, and where their ids stand in the page, until they are answered.
+        recalled: those of them that went to another worker: what this one says of them does not count.
+        answered: attempts whose answer was read, by pipe or page.
+        dry: the last read took all that stood in the pipe.
         verdict: (job, why) once it was sentenced.
         buried: nothing of it runs any more, and the core was told.
         died_at: when its pidfd fired, 0: not yet.
@@ -53,10 +58,10 @@ class Channel:
     """
 
     __slots__ = (
-        "answers_fd", "base_bytes", "buried", "calls_fd", "cpu_ns", "died_at", "err_at", "err_fd", "failure",
-        "fault_fd", "flushes", "known", "limits", "main", "need", "number", "observed", "out_at", "out_fd",
-        "page", "partial", "peak_bytes", "peeked", "pid", "pidfd", "punched", "ready", "runs", "sent", "slot",
-        "status", "unsent", "verdict", "words",
+        "answered", "answers_fd", "base_bytes", "buried", "calls_fd", "cpu_ns", "died_at", "dry", "err_at",
+        "err_fd", "failure", "fault_fd", "flushes", "known", "limits", "main", "need", "number", "observed",
+        "out_at", "out_fd", "page", "partial", "peak_bytes", "peeked", "pid", "pidfd", "punched", "ready",
+        "recalled", "revoked", "runs", "sent", "slot", "status", "unsent", "verdict", "words",
     )  # fmt: skip
 
     def __init__(
@@ -73,6 +78,10 @@ class Channel:
         os.set_blocking(self.calls_fd, False)
         self.known: set[int] = set()
         self.peeked: set[int] = set()
+        self.revoked: dict[int, int] = {}
+        self.recalled: set[int] = set()
+        self.answered = 0
+        self.dry = False
         self.unsent: deque[memoryview] = deque()
         self.partial = bytearray()
         self.need = 0
@@ -128,15 +137,39 @@ class Channel:
         RUN.pack_into(self.limits, at, first, count, now, timeout, due)
         self.runs += 1
 
-    def revoke(self, job: int, in_flight: set[int]) -> bool:
-        """See to it that a job that was sent does not begin; return True if it runs already."""
-        words, count = self.words, self.words[marker.REVOKED]
-        kept = [j for j in words[marker.REVOKED_AT : marker.REVOKED_AT + count].tolist() if j in in_flight]
-        kept = [*kept[-marker.ANSWERS_MAX + 1 :], job]
-        for i, revoked in enumerate(kept):
-            words[marker.REVOKED_AT + i] = revoked
-        words[marker.REVOKED] = len(kept)
+    def revoke(self, job: int) -> bool:
+        """See to it that a job that was sent does not begin; return True if that came too late.
+
+        Its id is stored into a free place of the page, then the marker is read; the worker stores its marker,
+        then looks at these ids.  No id is ever moved, for the worker may be looking.
+        """
+        words = self.words
+        at = next((i for i in range(marker.ANSWERS_MAX) if i not in self.revoked.values()), None)
+        if at is None:
+            return True
+        self.revoked[job] = at
+        words[marker.REVOKED_AT + at] = job
+        if words[marker.REVOKED] <= at:
+            words[marker.REVOKED] = at + 1
         return self.marked()[0] == job
+
+    def recall(self, jobs: list[int], answers: dict[int, Answer]) -> tuple[list[Row], list[int]]:
+        """Take back what has not begun; return (answers of what is finished, jobs that will never begin here)."""
+        late = {job for job in jobs if self.revoke(job)}
+        rows = self.drain(answers)
+        known = late | {row[0] for row in rows}
+        back = [job for job in jobs if job not in known]
+        self.recalled.update(back)
+        return rows, back
+
+    def _acknowledge(self, rows: list[Row]) -> None:
+        """Free the places of revoked jobs that the worker has passed by."""
+        for row in rows:
+            at = self.revoked.pop(row[0], None)
+            if at is not None:
+                self.words[marker.REVOKED_AT + at] = 0
+        if not self.revoked:
+            self.words[marker.REVOKED] = 0
 
     # ---- from the worker
 
@@ -164,7 +197,9 @@ class Channel:
         try:
             data = os.read(self.answers_fd, READ_LARGE_BYTES if self.need else READ_BYTES)
         except BlockingIOError:
+            self.dry = True
             return []
+        self.dry = not data
         if not data:
             return None
         if self.partial:
@@ -173,6 +208,7 @@ class Channel:
                 return []
             data, self.partial, self.need = self.partial, bytearray(), 0  # type: ignore[assignment]
         at, rows, size = 0, [], len(data)
+        found: dict[int, Answer] = {} if self.peeked or self.recalled else answers
         while size - at >= ANSWERS.size:
             count, blob = ANSWERS.unpack_from(data, at)
             if count > marker.ANSWERS_MAX or blob > BLOB_BYTES_MAX:
@@ -183,20 +219,49 @@ class Channel:
                 break
             if count:
                 self.flushes += blob <= marker.BLOBS_MAX
-                rows += self.frame(data, at + ANSWERS.size, count, blob, answers)
+                rows += self.frame(data, at + ANSWERS.size, count, blob, found)
             else:
                 self._hello(bytes(data[at + ANSWERS.size : end]))
             at = end
         if at < size:
             self.partial = bytearray(data[at:])
             self.need = self.need or ANSWERS.size
-        if self.peeked and rows:
-            again = {row[0] for row in rows} & self.peeked
-            for job in again:
-                answers.pop(job, None)
-            self.peeked -= again
-            rows = [row for row in rows if row[0] not in again]
+        return self._take(rows, found, answers)
+
+    def _take(self, rows: list[Row], found: dict[int, Answer], answers: dict[int, Answer]) -> list[Row]:
+        """Return the rows that are news, their values noted; what was peeked at comes once more, and is not."""
+        if found is not answers:
+            news = []
+            for row in rows:
+                job = row[0]
+                if job in self.peeked:
+                    self.peeked.remove(job)
+                    continue
+                news.append(row)
+                if job in self.recalled:
+                    self.recalled.remove(job)  # another worker's answer counts
+                else:
+                    answers[job] = found[job]
+            rows = news
+        self.answered += len(rows)
+        if self.revoked:
+            self._acknowledge(rows)
         return rows
+
+    def drain(self, answers: dict[int, Answer]) -> list[Row]:
+        """Return the rows of all that the worker has finished: what stands in the pipe, then in the page.
+
+        Raises:
+            Violation: as `read`.
+        """
+        rows: list[Row] = []
+        for _ in range(DRAINS):
+            self.dry = False
+            while not self.dry:
+                rows += self.read(answers) or ()
+            if self.words[marker.GENERATION] <= self.flushes:
+                break  # else it has flushed since: into the pipe
+        return rows + self.peek(answers)
 
     def _hello(self, blob: bytes) -> None:
         if blob:
@@ -261,7 +326,13 @@ class Channel:
         return report
 
     def _output(self, fd: int, which: int, start: int, end: int) -> bytes:
-        """Return the last part of what stands between two offsets, and give back what is behind."""
+        """Return the last part of what stands between two offsets, and give back what is behind.
+
+        The offsets are a worker's word: what does not stand in the file is not read.
+        """
+        end = min(end, os.fstat(fd).st_size)
+        if start >= end:
+            return b""
         data = os.pread(fd, min(end - start, TEE_BYTES), max(start, end - TEE_BYTES))
         if end - self.punched[which] > PUNCH_BYTES:
             kernel.punch(fd, self.punched[which], end & ~4095)
@@ -288,9 +359,8 @@ class Channel:
         body += copy[marker.BLOBS_AT : marker.BLOBS_AT + blob]
         found: dict[int, Answer] = {}
         rows = [row for row in self.frame(body, 0, count, blob, found) if row[0] not in self.peeked]
-        for row in rows:
-            answers[row[0]] = found[row[0]]
-            self.peeked.add(row[0])
+        rows = self._take(rows, found, answers)
+        self.peeked.update(row[0] for row in rows)
         return rows
 
     # ---- at its death

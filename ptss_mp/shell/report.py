@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import wire
 from ..outcome import Outcome, Status, signal_name
-from .clock import wall
+from .clock import monotonic_ns, wall
 
 if TYPE_CHECKING:
     from ..future import Future
@@ -84,6 +84,9 @@ def make_outcome(future: Future[Any]) -> Outcome[Any]:
         report = Report(future.status(), row[2] + row[3] if row else future._submitted)
         if row:
             report.started, report.duration, report.attempts = row[2], row[3], 1
+    now = monotonic_ns()  # nothing has ended later, whatever a worker's bytes say
+    report.started, report.finished = min(report.started, now), min(report.finished, now)
+    report.duration = min(report.duration, report.finished)
     use, due = future._use, future._due
     has_due = due < use.pool.never
     captured = use.pool.captures and report.started

@@ -61,9 +61,10 @@ class Supervisor(Desk):
         self.warden: Warden | None = None
         self.wardens = 0
         self.main_told = self.halted = False
-        self.quit_at, self.unexplained = NEVER, 0
+        self.quit_at = self.warden_by = NEVER  # until then: idle workers leave; the warden is ready
+        self.unexplained = 0
         self.tag = ""
-        self.thread = threading.Thread(target=self._run, name=f"{name}-loop", daemon=True)
+        self.thread = threading.Thread()  # until `start`
 
     def start(self) -> None:
         """Start both threads; the warden is started by the loop thread, never by a user's."""
@@ -71,6 +72,7 @@ class Supervisor(Desk):
         self.config |= surroundings()
         self.poller = Poller(self._clock)
         self.callbacks.start()
+        self.thread = threading.Thread(target=self._run, name=f"{self.name}-loop", daemon=True)
         self.thread.start()
 
     # ------------------------------------------------------------------ the loop
@@ -88,7 +90,7 @@ class Supervisor(Desk):
 
     def _turn(self) -> None:
         self.events = []
-        at = min(self.core.wake_at, self.unexplained or NEVER, self.quit_at)
+        at = min(self.core.wake_at, self.unexplained or NEVER, self.quit_at, self.warden_by)
         for _, handle, what in self.poller.ready(at, self.busy):
             handle(what)
         if self.halted:
@@ -114,6 +116,8 @@ class Supervisor(Desk):
         config = self.config | {"main": pickle.loads(self.main_data) if self.main_data else None}
         warden = self.warden = Warden(config, f"{self.tag}.{self.wardens}", self.slots)
         self.main_told = bool(self.main_data)
+        if self.core.start_timeout_ns:
+            self.warden_by = monotonic_ns() + self.core.start_timeout_ns
         self.poller.watch(warden.sock.fileno(), WARDEN_RANK, self._hear, None)
         self.poller.watch(warden.pidfd, CLOCK_RANK, self._warden_died, None)
 
@@ -134,7 +138,7 @@ class Supervisor(Desk):
                     self._forget(channel)
                 self.warden.release(number)
             elif letter == b"R":
-                self.warden.ready = True
+                self.warden.ready, self.warden_by = True, NEVER
             elif letter == b"B":
                 self._break(f"the warden cannot import what it must:\n{data[1:].decode('utf-8', 'replace')}")
 
@@ -206,18 +210,20 @@ class Supervisor(Desk):
             return
         if rows is None:
             self.poller.unwatch(channel.answers_fd)
-        elif rows:
+        else:
             self._answered(channel, rows)
         if channel.ready and not was_ready:
             self.events.append(on.WorkerReady(monotonic_ns(), channel.number))
 
     def _answered(self, channel: Channel, rows: list[Row]) -> None:
+        if not rows:
+            return
         self.events.append(on.Answered(monotonic_ns(), channel.number, rows))
         if self.tee:
             for row in rows:
-                report = self.answers[row[0]][2]
-                if type(report) is Report and (report.out or report.err):
-                    self.callbacks.tee(report)
+                answer = self.answers.get(row[0])  # of a job that was taken back none is kept
+                if answer and type(answer[2]) is Report and (answer[2].out or answer[2].err):
+                    self.callbacks.tee(answer[2])
 
     def _writable(self, channel: Channel) -> None:
         if channel.calls_fd >= 0 and not channel.write():
@@ -234,16 +240,13 @@ class Supervisor(Desk):
         if channel.buried:
             return
         with contextlib.suppress(Violation):
-            while rows := channel.read(self.answers):
-                self._answered(channel, rows)
-            if rows := channel.peek(self.answers):
-                self._answered(channel, rows)
+            self._answered(channel, channel.drain(self.answers))
         channel.buried = True
         for fd in (channel.answers_fd, channel.calls_fd):
             self.poller.unwatch(fd)
         job, why = judge(channel)
-        if not job and why == "protocol":  # as the core will: the first that has not answered
-            worker = self.core.workers.get(channel.number)
+        if not job and why == "protocol" and channel.words[marker.COMPLETED] > channel.answered:
+            worker = self.core.workers.get(channel.number)  # it ran to its end, and its answer is lost in the noise
             job = next((j for j in worker.queue if j not in self.answers), 0) if worker else 0
         if job:
             self.reports[job] = explain(channel, self.futures.get(job), why, monotonic_ns())
@@ -269,6 +272,8 @@ class Supervisor(Desk):
         if self.warden:
             self._hear(None)
         now = monotonic_ns()
+        if now >= self.warden_by:
+            self._break(f"the warden is not ready after {self.core.start_timeout_ns / 1e9:g} s: what it preloads hangs")
         marks = {}
         for channel in list(self.channels.values()):
             if channel.died_at and now - channel.died_at >= STATUS_NS:
@@ -321,8 +326,7 @@ class Supervisor(Desk):
         channel = self.channels.get(command.worker)
         if channel is None or channel.buried or channel.verdict:
             return
-        in_flight = set(self.core.workers[command.worker].queue)
-        if channel.revoke(command.job, in_flight):
+        if channel.revoke(command.job):
             now = monotonic_ns()
             self.events.append(on.Condemned(now, command.worker, command.job, "cancelled", now))
             self._kill(do.KillWorker(command.worker, "cancelled", command.job))
@@ -331,9 +335,15 @@ class Supervisor(Desk):
         channel = self.channels.get(command.worker)
         if channel and not channel.buried:
             with contextlib.suppress(Violation):
-                rows = channel.peek(self.answers)
-                if rows:
-                    self._answered(channel, rows)
+                self._answered(channel, channel.peek(self.answers))
+
+    def _recall(self, command: do.Recall) -> None:
+        channel = self.channels.get(command.worker)
+        if channel and not channel.buried and not channel.verdict:
+            with contextlib.suppress(Violation):  # if it is one, the next read says so
+                rows, back = channel.recall(command.ids, self.answers)
+                self._answered(channel, rows)
+                self.events.append(on.Recalled(monotonic_ns(), command.worker, back))
 
     def _retire(self, command: do.RetireWorker) -> None:
         channel = self.channels.get(command.worker)
@@ -367,7 +377,7 @@ class Supervisor(Desk):
                 channel.close()
             self.channels.clear()
             warden.close()
-            if self.broken:
+            if self.broken or not warden.ready:
                 sweep(warden.tag)
         self.settle_all(self.broken)
         self.callbacks.finish()
@@ -385,6 +395,7 @@ _DO: dict[type, Callable[[Supervisor, Any], None]] = {
     do.Postpone: Supervisor.postpone,
     do.Revoke: Supervisor._revoke,
     do.Peek: Supervisor._peek,
+    do.Recall: Supervisor._recall,
     do.KillWorker: Supervisor._kill,
     do.RetireWorker: Supervisor._retire,
     do.Halt: Supervisor._halt,

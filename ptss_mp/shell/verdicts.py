@@ -72,7 +72,7 @@ def explain_end(
 ) -> Report:
     """Return the report of a job that did not succeed; keeps the answer's value in the Future."""
     tries = future._extra.tries if future._extra else 0
-    if answer is not None:
+    if answer is not None and (report is None or report.status != status):
         report = _answered(future, answer)
     elif report is None:
         report = Report(status, now)
@@ -83,6 +83,8 @@ def explain_end(
     if status == "deadline" and not report.started:
         _late(report, future, now)
         report.error = "its deadline passed before it could start"
+    elif status in ("crashed", "protocol") and not report.error:
+        report.error = "its worker died again and again, and each time it was the first in line"
     elif status == "skipped" and not report.error:
         report.error = f"run_if={future._use.rules.run_if!r} did not come true"
     elif status == "cancelled" and not report.error:

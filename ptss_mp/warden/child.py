@@ -82,10 +82,11 @@ def begin(warden: int, options: dict[str, Any]) -> None:
     if options["initializer"] and not _initialize(options["initializer"]):
         os._exit(1)
     words = memoryview(page).cast("Q")
-    words[READY] = 1
+    loop = Loop(page, words, options)
+    words[READY] = 1  # whoever dies before this died of nothing that a job did
     if options["say_ready"]:
         os.write(ANSWERS_FD, ANSWERS.pack(0, 0))
-    Loop(page, words, options).run()
+    loop.run()
 
 
 def _nothing(*_: Any) -> None:

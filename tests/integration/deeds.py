@@ -484,3 +484,88 @@ def declared(x: int) -> int:
 @task(timeout=0.1)
 def hangs_by_declaration() -> None:
     time.sleep(HANG)
+
+
+# ---- forged answers: a job may write to the pipe what it likes
+
+
+def forge(kind: str) -> str:
+    """Answer for itself with nonsense, then wait for what comes of it."""
+    import gc
+
+    from ptss_mp import marker, worker
+    from ptss_mp.wire import ANSWERS, COSTS, FACT, INT, NONE, STR, VALUE, WITH_COSTS
+
+    loop = next(o for o in gc.get_objects() if type(o).__name__ == "Loop" and hasattr(o, "words"))
+    job, now, huge = loop.words[marker.RUNNING], time.monotonic_ns(), (1 << 64) - 1
+    end, started, duration, value, blob = 0, now, 1, VALUE.pack(NONE, 0), b""
+    if kind == "end":
+        end = 99
+    elif kind == "job":
+        job = huge
+    elif kind == "instants":
+        started = duration = huge
+    elif kind == "value":
+        value = VALUE.pack(200, 0)
+    elif kind == "huge value":
+        value = VALUE.pack(huge, 0)
+    elif kind == "offset":
+        value, blob = VALUE.pack(STR, 1 << 50 | 10), b"0123456789"
+    elif kind == "negative":
+        value, blob = VALUE.pack(STR, -1), b"0123456789"
+    elif kind == "short costs":
+        value, blob = VALUE.pack(WITH_COSTS | INT, 10), b"0123456789"
+    elif kind == "output":
+        blob = COSTS.pack(0, huge, huge - 5, huge, huge, huge) + VALUE.pack(NONE, 0)
+        value = VALUE.pack(WITH_COSTS | NONE, len(blob))
+    elif kind == "output 2":
+        blob = COSTS.pack(1 << 62, 1 << 63, 0, 1 << 40, 0, 0) + VALUE.pack(NONE, 0)
+        value = VALUE.pack(WITH_COSTS | NONE, len(blob))
+    elif kind == "failed without a cause":
+        end = 1
+    elif kind == "count":
+        os.write(worker.ANSWERS_FD, ANSWERS.pack(65, 0))
+    elif kind == "size":
+        os.write(worker.ANSWERS_FD, ANSWERS.pack(1, huge))
+    os.write(worker.ANSWERS_FD, ANSWERS.pack(1, len(blob)) + FACT.pack(job, end, started, duration) + value + blob)
+    time.sleep(0.05)
+    return "went on"
+
+
+FORGERIES = (
+    "end", "job", "instants", "value", "huge value", "offset", "negative", "short costs", "output", "output 2",
+    "failed without a cause", "count", "size", "none",
+)  # fmt: skip
+
+
+def scribble(log: str) -> None:
+    """Empty the page on which this worker tells what it does, and die."""
+    import gc
+
+    note(log, os.getpid())
+    words = next(o for o in gc.get_objects() if type(o).__name__ == "Loop" and hasattr(o, "words")).words
+    for i in range(len(words)):
+        words[i] = 0
+    os.abort()
+
+
+def descriptors_of_a_program() -> list[str]:
+    listing = (
+        "import os; print(*sorted(f for f in os.listdir('/proc/self/fd') if os.path.exists('/proc/self/fd/' + f)))"
+    )
+    done = subprocess.run([sys.executable, "-S", "-c", listing], capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def signals() -> tuple[list[str], list[int]]:
+    ignored = [s.name for s in signal.Signals if signal.getsignal(s) is signal.SIG_IGN]
+    return ignored, list(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+
+
+def random_number() -> float:
+    return random.random()
+
+
+def gate_or_not(path: str | None) -> None:
+    if path:
+        gate(path)

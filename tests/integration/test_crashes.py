@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import deeds
 import pytest
-from support import CAP_S, beside_healthy, lines, wait_for_lines
+from support import CAP_S, beside_healthy, lines, until, wait_for_lines
 
 from ptss_mp import (
     NotLoadable,
@@ -276,3 +276,33 @@ def test_long_output_is_kept_by_its_end(pool):
     outcome = ex.submit(print, "x" * 200_000 + "end").outcome(CAP_S)
     assert len(outcome.stdout) == 64 << 10
     assert outcome.stdout.endswith("end\n")
+
+
+@pytest.mark.parametrize("kind", deeds.FORGERIES)
+def test_a_forged_answer_harms_nobody_else(pool, kind):
+    """It counts, or ends its worker; the job has one outcome that can be told, and the pool goes on."""
+    ex = pool(2)
+    future, outcome = beside_healthy(ex, lambda: ex.options(fresh=True).submit(deeds.forge, kind))
+    assert outcome.status in ("succeeded", "failed", "protocol")
+    if outcome.status == "protocol":
+        assert "no answer" in outcome.error
+        assert isinstance(future.exception(), ProtocolViolated)
+    assert outcome.ok or future.exception() is not None
+    assert outcome.as_dict()["finished"] >= outcome.as_dict()["submitted"]
+
+
+def test_a_forged_answer_is_not_blamed_on_the_next_job(pool):
+    ex = pool(1, spares=0)
+    forged = ex.submit(deeds.forge, "none")
+    assert forged.outcome(CAP_S).status in ("succeeded", "protocol")
+    assert [f.outcome(CAP_S).status for f in [ex.submit(deeds.double, i) for i in range(4)]] == ["succeeded"] * 4
+
+
+def test_a_job_that_empties_the_marker_and_dies_is_not_made_for_ever(pool, tmp_path):
+    ex = pool(1)
+    log = tmp_path / "log"
+    future = ex.submit(deeds.scribble, str(log))
+    until(lambda: future.done() or len(lines(log)) > 20, "an end", 5)
+    made = len(lines(log))
+    future.cancel()
+    assert made <= 20

@@ -201,8 +201,9 @@ def test_an_urgent_job_lends_its_deadline_to_what_it_waits_for(pool, tmp_path):
 @pytest.mark.parametrize("how", ["duration", "text", "instant"])
 def test_no_job_starts_before_its_time(pool, how):
     ex = pool(1)
-    at = datetime.now(UTC) + timedelta(seconds=0.2)
-    start = {"duration": timedelta(seconds=0.2), "text": "200ms", "instant": at}[how]
+    ex.submit(deeds.double, 1).result(CAP_S)  # the pool is warm
+    at = datetime.now(UTC) + timedelta(seconds=0.5)
+    start = {"duration": timedelta(seconds=0.5), "text": "500ms", "instant": at}[how]
     future = ex.options(start_time=start).submit(time.monotonic_ns)
     other = ex.submit(deeds.double, 1)
     assert other.result(CAP_S) == 2
@@ -222,6 +223,20 @@ def test_tasks_bring_their_options(pool):
     assert list(ex.map(deeds.declared, [1, 2])) == [2, 4]
     with pytest.raises(InvalidType):
         ex.submit(task().map(deeds.double, [1]))
+
+
+def test_a_job_behind_one_that_became_slow_moves_to_an_idle_worker(pool, gate, tmp_path):
+    """Depth bends the order by a millisecond (P3), not by as long as a neighbour hangs (P2)."""
+    ex = pool(2)
+    [f.result(CAP_S) for f in [ex.submit(deeds.gate_or_not, None) for _ in range(1_000)]]
+    ex.pause()
+    slow = ex.submit(deeds.gate_or_not, gate.path)
+    quick = [ex.submit(deeds.gate_or_not, None) for _ in range(20)]
+    ex.resume()
+    left = cf.wait(quick, 2).not_done
+    gate.open()
+    slow.result(CAP_S)
+    assert not left
 
 
 # ---- dependencies

@@ -1,0 +1,269 @@
+"""The parent's ends of a worker, against pipes and pages made by hand: whatever comes, rows or a Violation."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from collections.abc import Iterator
+from struct import pack_into
+
+import pytest
+
+from ptss_mp import marker, wire
+from ptss_mp.shell.channel import Channel, Violation
+from ptss_mp.warden.protocol import SLOT_BYTES
+from ptss_mp.wire import ANSWERS, COSTS, FACT, VALUE
+
+
+class Hand:
+    """A Channel and the worker's side of it, moved by hand."""
+
+    def __init__(self) -> None:
+        answers, self.answers = os.pipe()
+        self.calls, calls = os.pipe()
+        page = marker.seal_page("test-page")
+        self.page = mmap.mmap(page, marker.PAGE_BYTES)
+        self.words = memoryview(self.page).cast("Q")
+        self.fault, self.out, self.err = (os.memfd_create(f"test-{name}") for name in ("fault", "out", "err"))
+        fds = [os.pidfd_open(os.getpid()), answers, calls, page, self.fault, self.out, self.err]
+        self.limits = mmap.mmap(-1, 2 * SLOT_BYTES)
+        self.channel = Channel(1, 1, os.getpid(), 0, False, fds, self.limits)
+        self.got: dict[int, object] = {}
+
+    def close(self) -> None:
+        self.channel.close()
+        self.words.release()
+        self.page.close()
+        self.limits.close()
+        for fd in (self.answers, self.calls):
+            if fd >= 0:
+                os.close(fd)
+
+    def say(self, data: bytes) -> None:
+        os.write(self.answers, data)
+
+    def read(self) -> list[tuple[int, ...]] | None:
+        return self.channel.read(self.got)  # type: ignore[arg-type]
+
+    def in_page(self, *answers: tuple[int, int]) -> None:
+        """Let small answers (job, value) stand in the page, as a worker does before it flushes."""
+        for i, (job, value) in enumerate(answers):
+            FACT.pack_into(self.page, marker.FACTS_AT + i * FACT.size, job, 0, 1, 1)
+            VALUE.pack_into(self.page, marker.VALUES_AT + i * VALUE.size, wire.INT, value)
+        self.words[marker.COUNT] = len(answers)
+
+
+@pytest.fixture
+def hand() -> Iterator[Hand]:
+    hand = Hand()
+    yield hand
+    hand.close()
+
+
+def frame(*answers: tuple[int, int], blob: bytes = b"") -> bytes:
+    """Return a frame of (job, value) answers."""
+    facts = b"".join(FACT.pack(job, 0, 10, 5) for job, _ in answers)
+    values = b"".join(VALUE.pack(wire.INT, value) for _, value in answers)
+    return ANSWERS.pack(len(answers), len(blob)) + facts + values + blob
+
+
+def one(kind: int, raw: int, blob: bytes) -> bytes:
+    return ANSWERS.pack(1, len(blob)) + FACT.pack(7, 0, 10, 5) + VALUE.pack(kind, raw) + blob
+
+
+def test_nothing_there_and_the_end_of_the_file(hand):
+    assert hand.read() == []
+    os.close(hand.answers)
+    hand.answers = -1
+    assert hand.read() is None
+
+
+def test_whole_frames(hand):
+    hand.say(frame((1, 11)) + frame((2, 22), (3, 33)))
+    assert hand.read() == [(1, 0, 10, 5), (2, 0, 10, 5), (3, 0, 10, 5)]
+    assert {job: answer[1] for job, answer in hand.got.items()} == {1: 11, 2: 22, 3: 33}
+    assert hand.channel.flushes == 2
+
+
+def test_frames_torn_at_every_byte(hand):
+    text = "né" * 50
+    data = text.encode()
+    frames = frame((1, 11)) + one(wire.STR, len(data), data) + frame((2, 22), (3, 33)) + ANSWERS.pack(0, 0)
+    for cut in range(1, len(frames)):
+        hand.say(frames[:cut])
+        rows = list(hand.read())
+        hand.say(frames[cut:])
+        rows += hand.read()
+        assert [row[0] for row in rows] == [1, 7, 2, 3]
+        assert bytes(hand.got[7][1]) == data
+    assert hand.channel.ready
+
+
+def test_frames_byte_by_byte(hand):
+    frames = frame((1, 11)) + one(wire.BYTES, 300, b"x" * 300) + frame((2, 22), (3, 33))
+    rows = []
+    for i in range(len(frames)):
+        hand.say(frames[i : i + 1])
+        rows += hand.read()
+    assert [row[0] for row in rows] == [1, 7, 2, 3]
+
+
+def test_a_large_answer_comes_in_many_reads(hand):
+    data = os.urandom(300_000)
+    whole, rows, sent = one(wire.BYTES, len(data), data), [], 0
+    while sent < len(whole):
+        sent += os.write(hand.answers, whole[sent : sent + 50_000])
+        rows += hand.read()
+    assert [row[0] for row in rows] == [7]
+    assert hand.got[7][1] == data
+    assert hand.channel.flushes == 0, "it did not stand in the page"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        ANSWERS.pack(65, 0),
+        ANSWERS.pack(1, wire.BLOB_BYTES_MAX + 1),
+        ANSWERS.pack((1 << 64) - 1, 0),
+        one(200, 0, b""),
+        one((1 << 64) - 1, 0, b""),
+        one(wire.STR, 11, b"0123456789"),
+        one(wire.STR, 1 << 40 | 10, b"0123456789"),
+        one(wire.STR, -1, b"0123456789"),
+        one(wire.STR, -(1 << 63), b""),
+        one(wire.WITH_COSTS | wire.INT, 10, b"0123456789"),
+        one(wire.WITH_COSTS | wire.STR, COSTS.size + VALUE.size, COSTS.pack(*[0] * 6) + VALUE.pack(77, 0)),
+    ],
+)
+def test_what_no_worker_sends_is_a_violation(hand, data):
+    hand.say(data)
+    with pytest.raises(Violation):
+        hand.read()
+
+
+@pytest.mark.parametrize("word", [1, 1 << 40, 1 << 63, (1 << 64) - 1])
+def test_offsets_of_output_beyond_the_file(hand, word):
+    os.write(hand.out, b"said")
+    blob = COSTS.pack(0, word, word - 1, word, word, word) + VALUE.pack(wire.NONE, 0)
+    hand.say(one(wire.WITH_COSTS | wire.NONE, len(blob), blob))
+    assert [row[0] for row in hand.read()] == [7]
+    assert hand.got[7][2].out in (b"s", b"said")
+    report = hand.channel.last_report("crashed", time.monotonic_ns())
+    assert report.status == "crashed"
+
+
+def test_a_worker_tells_that_it_is_ready_or_why_not(hand):
+    hand.say(ANSWERS.pack(0, 0))
+    assert hand.read() == []
+    assert hand.channel.ready
+    blob = wire.pack_error(b"", "RuntimeError", "no model", "Traceback", None)
+    hand.say(ANSWERS.pack(0, len(blob)) + blob)
+    assert hand.read() == []
+    assert hand.channel.failure.text == "no model"
+
+
+# ---- the page
+
+
+def test_a_peek_takes_what_was_not_flushed_once(hand):
+    hand.in_page((1, 11), (2, 22))
+    assert [row[0] for row in hand.channel.peek(hand.got)] == [1, 2]
+    assert hand.channel.peek(hand.got) == []
+    hand.in_page((1, 11), (2, 22), (3, 33))
+    assert [row[0] for row in hand.channel.peek(hand.got)] == [3]
+
+
+def test_peeked_answers_are_dropped_when_they_come_by_the_pipe(hand):
+    hand.in_page((1, 11), (2, 22))
+    hand.channel.peek(hand.got)
+    hand.got.clear()
+    hand.say(frame((1, 11), (2, 22), (3, 33)))
+    assert [row[0] for row in hand.read()] == [3]
+    assert set(hand.got) == {3}
+    assert hand.channel.peeked == set()
+
+
+def test_a_worker_that_rests_between_its_write_and_its_clearing_is_not_read_twice(hand):
+    """Regression: the page still showed what had been read from the pipe, and the job was answered twice."""
+    hand.in_page((1, 11))
+    hand.say(frame((1, 11)))
+    assert [row[0] for row in hand.read()] == [1]
+    assert hand.channel.peek(hand.got) == []
+    hand.words[marker.COUNT] = 0
+    hand.words[marker.GENERATION] = 1
+    hand.in_page((2, 22))
+    assert [row[0] for row in hand.channel.peek(hand.got)] == [2]
+
+
+@pytest.mark.parametrize("count", [0, 65, (1 << 64) - 1])
+def test_a_page_that_claims_nonsense_gives_nothing(hand, count):
+    hand.in_page((1, 11))
+    hand.words[marker.COUNT] = count
+    assert hand.channel.peek(hand.got) == []
+    hand.words[marker.COUNT], hand.words[marker.BLOB] = 1, marker.BLOBS_MAX + 1
+    assert hand.channel.peek(hand.got) == []
+
+
+def test_the_marked_attempt(hand):
+    channel, words = hand.channel, hand.words
+    assert channel.marked() == (0, 0)
+    words[marker.STARTED], words[marker.NUMBER], words[marker.RUNNING] = 99, 0, 5
+    assert channel.marked() == (5, 99)
+    words[marker.COMPLETED] = 1
+    assert channel.marked() == (0, 0)
+
+
+def listed(words):
+    return words[marker.REVOKED_AT : marker.REVOKED_AT + words[marker.REVOKED]].tolist()
+
+
+def test_a_revoked_job_is_listed_and_told_whether_it_runs(hand):
+    channel, words = hand.channel, hand.words
+    assert not channel.revoke(5)
+    words[marker.RUNNING] = 6
+    assert channel.revoke(6)
+    assert listed(words) == [5, 6]
+    channel._acknowledge([(5, 4, 0, 0)])
+    assert listed(words) == [0, 6], "no id is moved: the worker may be looking"
+    assert not channel.revoke(7)
+    assert listed(words) == [7, 6]
+    channel._acknowledge([(6, 0, 0, 0), (7, 4, 0, 0)])
+    assert listed(words) == []
+
+
+def test_no_place_for_a_revoked_job_is_told_as_too_late(hand):
+    assert not any(hand.channel.revoke(job) for job in range(100, 100 + marker.ANSWERS_MAX))
+    assert hand.channel.revoke(1)
+
+
+def test_a_start_in_the_future_is_not_believed(hand):
+    now = time.monotonic_ns()
+    pack_into("<Q", hand.page, marker.STARTED * 8, (1 << 64) - 1)
+    report = hand.channel.last_report("crashed", now)
+    assert (report.started, report.duration) == (now, 0)
+
+
+# ---- to the worker
+
+
+def test_what_the_pipe_does_not_take_waits(hand):
+    big = os.urandom(200_000)
+    assert hand.channel.send([(1, -1, len(big), None, 0)], [big])
+    got = b""
+    while hand.channel.write():
+        got += os.read(hand.calls, 1 << 20)
+    got += os.read(hand.calls, 1 << 20)
+    while len(got) < 200_000:
+        got += os.read(hand.calls, 1 << 20)
+    assert got.endswith(big)
+    rows, blobs = wire.CALLS.unpack_from(got)
+    assert blobs == len(big)
+    assert len(got) == wire.CALLS.size + rows + blobs
+
+
+def test_a_worker_that_is_gone_takes_nothing_and_harms_nobody(hand):
+    os.close(hand.calls)
+    hand.calls = -1
+    assert not hand.channel.send([(1, 0, (), None, 0)], [])
+    assert not hand.channel.send([(1, 0, (), None, 0)], [b"x" * 100_000])
