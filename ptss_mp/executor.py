@@ -22,7 +22,7 @@ from . import wire
 from .core import events as on
 from .core.job import NEVER
 from .core.scheduler import Scheduler
-from .declare import DECLARED_ONLY, UNSET, Options, Task, rules
+from .declare import DECLARED_ONLY, RULED, UNSET, Options, Rules, Task, rules
 from .declare import options as make_options
 from .errors import ExecutorClosed, InvalidOption, InvalidType
 from .future import Future
@@ -36,6 +36,7 @@ from .units import duration_ns, nearest, whole
 
 T = TypeVar("T")
 
+COMPILED_MAX = 1_000  # sets of options kept ready for views that ask for the same again
 PENDING_MAX = 1 << 39  # the core's ids have 40 bits
 _SCALARS = frozenset((int, float, bool, type(None)))
 _TEXTS = frozenset((str, bytes))
@@ -83,15 +84,15 @@ class Scope:
 class ExecutorView(cf.Executor):
     """The pool under options of its own; made by `options(...)`."""
 
-    def __init__(self, pool: Pool, base: Options, given: Options, parent: ExecutorView | None) -> None:
-        options = base | given
+    def __init__(
+        self, pool: Pool, given: Options, options: Options, rules: Rules, parent: ExecutorView | None
+    ) -> None:
         self._pool = pool
-        self._base, self._given = base, given  # the Executor's, the views': a Task's come between them
-        self._options = options
+        self._given, self._options = given, options  # of the views alone; with the Executor's (or a Task's)
         self._parent = parent  # an Executor ends when it is dropped: a view of it is a reason to keep it
         self._scope: Scope = Scope(options, parent._scope if parent else None)
         self._uses: dict[Any, Use] = {}
-        self._rules = rules(options)
+        self._rules = rules
         self._special = any(
             options.get(field) is not None for field in ("start_time", "after", "name")
         ) or isinstance(options.get("deadline"), datetime)
@@ -152,7 +153,8 @@ class ExecutorView(cf.Executor):
         if isinstance(fn, Task):
             if fn.items is not None:
                 raise InvalidType(f"{fn.name!r} is a batch; a jobs file runs it, submit takes single tasks")
-            view = ExecutorView(pool, self._base | fn.options, self._given, self)
+            options = pool.base | fn.options | self._given
+            view = ExecutorView(pool, self._given, options, rules(options), self)
         name = view._options.get("name") or (fn.name if isinstance(fn, Task) else name_of(fn))
         try:
             function = pool.function(fn)
@@ -242,33 +244,31 @@ class ExecutorView(cf.Executor):
         if buffersize is not None:
             whole(buffersize, "buffersize", 1, PENDING_MAX)
         until = None if timeout is None else time.monotonic() + timeout
-        items: Iterator[Any] = zip(*map(iter, iterables), strict=False)
+        # a zip that is asked again at its end pulls from its first iterable; a generator that has ended does not
+        items = (item for item in zip(*map(iter, iterables), strict=False))
         waiting: deque[Future[T]] = deque()
         for item in items:
             waiting.append(self.submit(fn, *item))
             if buffersize is not None and len(waiting) == buffersize:
                 break
-        else:
-            items = iter(())  # to ask a zip again at its end would pull from its first iterable
         return self._results(fn, items, waiting, until)
 
     def _results(self, fn: Any, items: Iterator[Any], waiting: deque[Future[T]], until: float | None) -> Iterator[T]:
         try:
             while waiting:
-                left = None if until is None else until - time.monotonic()
-                value = waiting[0].result(left)
-                waiting.popleft()
-                for item in items:
-                    waiting.append(self.submit(fn, *item))
-                    break
-                else:
-                    items = iter(())
-                yield value
-                del value  # the iterator does not keep what it has given out
+                yield self._next(fn, items, waiting, until)  # no name here: it is not kept once given out
         finally:
             for future in waiting:
                 if not future.running():
                     future.cancel()
+
+    def _next(self, fn: Any, items: Iterator[Any], waiting: deque[Future[T]], until: float | None) -> T:
+        value = waiting[0].result(None if until is None else until - time.monotonic())
+        waiting.popleft()
+        for item in items:
+            waiting.append(self.submit(fn, *item))
+            break
+        return value
 
     def options(self, **options: Any) -> ExecutorView:
         """Return the same pool under further options (`declare.Options`); the later win.
@@ -276,11 +276,28 @@ class ExecutorView(cf.Executor):
         Raises:
             InvalidOption, InvalidType: as `Options`.
         """
+        if not RULED.issuperset(options):  # names and prerequisites are of one job: not worth a place
+            return ExecutorView(self._pool, *self._merged(options), self)
+        compiled = self._pool.compiled
+        key = (self._given, *((name, type(value), value) for name, value in options.items()))
+        try:
+            known = compiled.get(key)
+        except TypeError:  # something in it has no hash
+            return ExecutorView(self._pool, *self._merged(options), self)
+        if known is None:
+            known = self._merged(options)
+            if len(compiled) < COMPILED_MAX:
+                compiled[key] = known
+        return ExecutorView(self._pool, *known, self)
+
+    def _merged(self, options: dict[str, Any]) -> tuple[Options, Options, Rules]:
         given = make_options(**options)
         for field in DECLARED_ONLY:
             if getattr(given, field) is not UNSET:
                 raise InvalidOption(f"{field} belongs to a task; submit takes arguments as they are")
-        return ExecutorView(self._pool, self._base, self._given | given, self)
+        more = self._given | given
+        merged = self._pool.base | more
+        return more, merged, rules(merged) if RULED.intersection(options) else self._rules
 
     # ---- life
 
@@ -413,6 +430,8 @@ class Executor(ExecutorView):
         restart_intensity: tuple[int, float] = (10, 10.0),
         name: str | None = None,
     ) -> None:
+        if type(max_workers) is int and max_workers <= 0:
+            raise InvalidOption(f"max_workers must be greater than 0, not {max_workers}")
         workers = cpus() if max_workers is None else whole(max_workers, "max_workers", 1, WORKERS_MAX)
         if initializer is not None and not callable(initializer):
             raise InvalidType("initializer must be callable")
@@ -460,7 +479,8 @@ class Executor(ExecutorView):
         title = name or f"ptss_mp-{next(_numbers)}"
         pool = Pool(core, config, slots, capture == "tee", title, max_pending=max_pending)
         pool.notice_main(config["options"]["initializer"])
-        super().__init__(pool, Options(fresh=True) | options if fresh else options, Options(), None)
+        pool.base = Options(fresh=True) | options if fresh else options
+        super().__init__(pool, Options(), pool.base, rules(pool.base), None)
         weakref.finalize(self, pool.close_down, False).atexit = False
 
     def start(self) -> Self:

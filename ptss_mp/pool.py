@@ -20,6 +20,7 @@ from typing import Any
 
 from . import wire
 from .core import events as on
+from .declare import Options, Rules
 from .errors import ExecutorClosed, InvalidOption, PoolBroken, QueueFull
 from .future import Future
 from .shell.supervisor import Supervisor
@@ -52,6 +53,8 @@ class Pool(Supervisor):
         super().__init__(*args)
         self.lock = threading.RLock()  # of starting and of the tables below; held for microseconds
         self.state = State.INITIALIZED
+        self.base = Options()  # the Executor's: a Task's come between them and a view's
+        self.compiled: dict[Any, tuple[Options, Options, Rules]] = {}  # what `options(...)` gave so far
         self.functions: dict[Any, Function] = {}
         self.value_numbers: dict[str, int] = {}
         self.names: weakref.WeakValueDictionary[str, Future[Any]] = weakref.WeakValueDictionary()
@@ -113,6 +116,8 @@ class Pool(Supervisor):
             raise RuntimeError("this executor was started by the process before its fork; make another one here")
         if self.broken:
             raise PoolBroken(str(self.broken))
+        if _exiting:
+            raise RuntimeError("cannot schedule new futures after interpreter shutdown")
         if self.state in (State.SHUTTING_DOWN, State.STOPPED):
             raise ExecutorClosed("cannot schedule new futures after shutdown")
         if self.state is not State.INITIALIZED:
@@ -171,8 +176,13 @@ class Pool(Supervisor):
 _live: weakref.WeakSet[Pool] = weakref.WeakSet()
 
 
+_exiting = False  # the interpreter is: nothing can be started any more
+
+
 def _at_exit() -> None:
     """Interpreter exit finishes the work, as the standard library's executors do."""
+    global _exiting  # noqa: PLW0603 - a fact of the process
+    _exiting = True
     for pool in list(_live):
         pool.close_down(False)
     for pool in list(_live):

@@ -118,7 +118,7 @@ class Desk:
         if self.gone:
             ids = [self.gone.popleft() for _ in range(len(self.gone))]
             events.append(on.Cancelled(monotonic_ns(), ids))
-        while self.controls and not self.inbox:
+        while self.controls and not count and not self.inbox:  # what came before them may start first
             event = self.controls.popleft()(monotonic_ns())
             if event is not None:
                 events.append(event)

@@ -212,17 +212,17 @@ class Warden:
         return f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
 
     def end(self, swept: bool) -> None:
-        """Let it kill and reap everything, then let go of it.
+        """Let it kill and reap everything, then let go of it.  One that still imports does not listen.
 
         Args:
             swept: look also for what slipped away from it, by the environment.
         """
         self._send(b"Q")
-        if not await_deaths([self.pidfd], DISMISS_NS):
+        if not self.ready or not await_deaths([self.pidfd], DISMISS_NS):
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
         self.close()
-        if swept:
+        if swept or not self.ready:
             sweep(self.tag)
 
     def abandon(self) -> None:

@@ -61,7 +61,8 @@ class Supervisor(Desk):
         self.warden: Warden | None = None
         self.wardens = 0
         self.main_told = self.halted = False
-        self.quit_at, self.unexplained = NEVER, 0
+        self.quit_at = self.warden_by = NEVER  # until then: idle workers leave; the warden is ready
+        self.unexplained = 0
         self.tag = ""
         self.thread = threading.Thread()  # until `start`
 
@@ -89,7 +90,7 @@ class Supervisor(Desk):
 
     def _turn(self) -> None:
         self.events = []
-        at = min(self.core.wake_at, self.unexplained or NEVER, self.quit_at)
+        at = min(self.core.wake_at, self.unexplained or NEVER, self.quit_at, self.warden_by)
         for _, handle, what in self.poller.ready(at, self.busy):
             handle(what)
         if self.halted:
@@ -114,6 +115,8 @@ class Supervisor(Desk):
         config = self.config | {"main": pickle.loads(self.main_data) if self.main_data else None}
         warden = self.warden = Warden(config, f"{self.tag}.{self.wardens}", self.slots)
         self.main_told = bool(self.main_data)
+        if self.core.start_timeout_ns:
+            self.warden_by = monotonic_ns() + self.core.start_timeout_ns
         self.poller.watch(warden.sock.fileno(), WARDEN_RANK, self._hear, None)
         self.poller.watch(warden.pidfd, CLOCK_RANK, self._warden_died, None)
 
@@ -136,7 +139,7 @@ class Supervisor(Desk):
                     self._unborn(number, f"a worker cannot be forked: {os.strerror(-status)}")
                 self.warden.release(number)
             elif letter == b"R":
-                self.warden.ready = True
+                self.warden.ready, self.warden_by = True, NEVER
             elif letter == b"B":
                 self._break(f"the warden cannot import what it must:\n{data[1:].decode('utf-8', 'replace')}")
 
@@ -283,6 +286,8 @@ class Supervisor(Desk):
         if self.warden:
             self._hear(None)
         now = monotonic_ns()
+        if now >= self.warden_by:
+            self._break(f"the warden is not ready after {self.core.start_timeout_ns / 1e9:g} s: what it preloads hangs")
         marks = {}
         for channel in list(self.channels.values()):
             if channel.died_at and now - channel.died_at >= STATUS_NS:
