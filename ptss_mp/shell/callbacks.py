@@ -59,7 +59,7 @@ class Callbacks:
                 return
             try:
                 what()
-            except Exception:
+            except BaseException:  # SystemExit too: it would end this thread, and every later callback with it
                 log.exception("an observer or callback raised")
             del what  # nobody keeps the last result alive
 
@@ -69,7 +69,7 @@ def run_callbacks(future: Any) -> None:
     for callback in future._done_callbacks:
         try:
             callback(future)
-        except Exception:
+        except BaseException:
             log.exception("exception calling callback for %r", future)
 
 

@@ -8,17 +8,20 @@ what it was given, and the core checks that.
 
 from __future__ import annotations
 
+import errno
 import marshal
 import mmap
 import os
 import struct
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 from .. import marker, wire
 from ..warden import kernel
-from ..warden.protocol import HEAD, RUN, RUNS, RUNS_AT, SLOT_BYTES, VERDICT_AT
+from ..warden.protocol import FDS, HEAD, RUN, RUNS, RUNS_AT, SLOT_BYTES, VERDICT_AT
 from ..wire import ANSWERS, BLOB_BYTES_MAX, CALLS, COSTS, FACT, VALUE
+from .clock import monotonic_ns
 from .report import KEPT_BYTES, Report
 
 READ_BYTES = 64 << 10  # what a pipe holds
@@ -26,6 +29,7 @@ READ_LARGE_BYTES = 1 << 20  # the rest of a large frame
 TEE_BYTES = 1 << 20  # of one attempt's output are written through; the warden keeps as much
 PUNCH_BYTES = 1 << 20  # consumed output is given back in such pieces
 STACK_BYTES = 64 << 10
+STALL_NS = 200_000_000  # a large answer that has not grown for so long is none: its worker is late, not sending
 ENDS = (
     "succeeded", "failed", "not_picklable", "not_picklable", "cancelled", "deadline",
 )  # fmt: skip  # by AnswerRow.end, as in core.scheduler
@@ -41,22 +45,27 @@ class Violation(Exception):
 class Channel:
     """One worker process, seen from the parent.
 
+    Raises:
+        OSError: the program may open no more descriptors.
+
     Attributes:
         sent: attempts sent, ever: the number of the next one.
         known: numbers of the functions it has been told.
+        given: the jobs it was sent and has not answered, in order (the core's own queue of this worker).
         flushes: frames of small answers read so far, to compare with the page's generation.
         peeked: jobs whose answer was read from the page and will come by the pipe once more.
         verdict: (job, why) once it was sentenced.
         buried: nothing of it runs any more, and the core was told.
         died_at: when its pidfd fired, 0: not yet.
         status: wait status, -1 until the warden has told it.
+        violation: what it sent behind the last good frame that no worker of ours sends.
     """
 
     __slots__ = (
         "answers_fd", "base_bytes", "buried", "calls_fd", "cpu_ns", "died_at", "err_at", "err_fd", "failure",
-        "fault_fd", "flushes", "known", "limits", "main", "need", "number", "observed", "out_at", "out_fd",
-        "page", "partial", "peak_bytes", "peeked", "pid", "pidfd", "punched", "ready", "runs", "sent", "slot",
-        "status", "unsent", "verdict", "words",
+        "fault_fd", "flushes", "given", "grew_at", "known", "limits", "main", "need", "number", "observed",
+        "out_at", "out_fd", "page", "partial", "peak_bytes", "peeked", "pid", "pidfd", "punched", "ready", "runs",
+        "sent", "slot", "status", "unsent", "verdict", "violation", "words",
     )  # fmt: skip
 
     def __init__(
@@ -64,24 +73,33 @@ class Channel:
     ) -> None:
         self.number, self.slot, self.pid = number, slot * SLOT_BYTES, pid
         self.base_bytes, self.main = base_bytes, main
+        if len(fds) != FDS:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         self.pidfd, self.answers_fd, self.calls_fd, page, self.fault_fd, self.out_fd, self.err_fd = fds
-        self.page = mmap.mmap(page, marker.PAGE_BYTES)
-        os.close(page)
+        try:
+            self.page = mmap.mmap(page, marker.PAGE_BYTES)  # takes a descriptor of its own
+        except OSError:
+            self.abandon()
+            raise
+        finally:
+            os.close(page)
         self.words = memoryview(self.page).cast("Q")
         self.limits = limits
         os.set_blocking(self.answers_fd, False)
         os.set_blocking(self.calls_fd, False)
+        self.given: Iterable[int] = ()
         self.known: set[int] = set()
         self.peeked: set[int] = set()
         self.unsent: deque[memoryview] = deque()
         self.partial = bytearray()
         self.need = 0
-        self.flushes = self.sent = self.runs = self.died_at = 0
+        self.flushes = self.sent = self.runs = self.died_at = self.grew_at = 0
         self.out_at = self.err_at = self.peak_bytes = self.cpu_ns = 0
         self.punched = [0, 0]
         self.status = -1
         self.observed: tuple[int, int] = (0, 0)  # limit instant, ns observed: of the warden's verdict
         self.verdict: tuple[int, str] | None = None
+        self.violation: Violation | None = None
         self.failure: wire.ErrorFacts | None = None  # what its initializer raised
         self.buried = self.ready = False
 
@@ -159,7 +177,8 @@ class Channel:
         """Read what stands in the pipe; note values in `answers`; return the rows, None at the end of file.
 
         Raises:
-            Violation: a frame is no frame of ours.
+            Violation: the first frame is no frame of ours; a later one is kept in `violation`, for what came
+                before it is good.
         """
         try:
             data = os.read(self.answers_fd, READ_LARGE_BYTES if self.need else READ_BYTES)
@@ -169,10 +188,28 @@ class Channel:
             return None
         if self.partial:
             self.partial += data
+            self.grew_at = monotonic_ns()
             if len(self.partial) < self.need:
                 return []
             data, self.partial, self.need = self.partial, bytearray(), 0  # type: ignore[assignment]
-        at, rows, size = 0, [], len(data)
+        rows: list[Row] = []
+        try:
+            self._frames(data, rows, answers)
+        except Violation as violation:
+            self.violation = violation
+            if not rows:
+                raise
+        if self.peeked and rows:
+            again = {row[0] for row in rows} & self.peeked
+            for job in again:
+                answers.pop(job, None)
+            self.peeked -= again
+            rows = [row for row in rows if row[0] not in again]
+        return rows
+
+    def _frames(self, data: Any, rows: list[Row], answers: dict[int, Answer]) -> None:
+        """Take the whole frames that stand in `data`, and keep what begins behind them."""
+        at, size = 0, len(data)
         while size - at >= ANSWERS.size:
             count, blob = ANSWERS.unpack_from(data, at)
             if count > marker.ANSWERS_MAX or blob > BLOB_BYTES_MAX:
@@ -190,13 +227,12 @@ class Channel:
         if at < size:
             self.partial = bytearray(data[at:])
             self.need = self.need or ANSWERS.size
-        if self.peeked and rows:
-            again = {row[0] for row in rows} & self.peeked
-            for job in again:
-                answers.pop(job, None)
-            self.peeked -= again
-            rows = [row for row in rows if row[0] not in again]
-        return rows
+            self.grew_at = monotonic_ns()
+
+    @property
+    def receiving(self) -> bool:
+        """True while a large answer is on its way: that is not the job's time."""
+        return self.need > READ_BYTES and monotonic_ns() - self.grew_at < STALL_NS
 
     def _hello(self, blob: bytes) -> None:
         if blob:
@@ -205,25 +241,35 @@ class Channel:
             self.ready = True
 
     def frame(self, data: Any, at: int, count: int, blob: int, answers: dict[int, Answer]) -> list[Row]:
-        """Note the values of one frame; return its facts."""
+        """Note the values of one frame; return its facts.
+
+        Raises:
+            Violation: it answers what this worker was not asked; the value of another's job stays untouched.
+        """
         values_at = at + count * FACT.size
         if count == 1:  # the synchronous caller's case, kept short
             kind, raw = VALUE.unpack_from(data, values_at)
             if kind <= wire.INT:
                 row: Row = FACT.unpack_from(data, at)
+                if row[0] not in self.given and row[0] not in self.peeked:
+                    raise Violation(f"an answer for job {row[0]}, which it was not given")
                 answers[row[0]] = (kind, raw if kind else None, row)
                 return [row]
         view = memoryview(data)
         rows: list[Row] = list(FACT.iter_unpack(view[at:values_at]))
         blobs_at = values_at + count * VALUE.size
         blobs = view[blobs_at : blobs_at + blob]
+        given, found = self.given, {}
         for row, (kind, raw) in zip(rows, VALUE.iter_unpack(view[values_at:blobs_at]), strict=True):
+            if row[0] not in given and row[0] not in self.peeked:
+                raise Violation(f"an answer for job {row[0]}, which it was not given")
             if kind > wire.BOOL:
-                answers[row[0]] = self._large(row, kind, raw, blobs)
+                found[row[0]] = self._large(row, kind, raw, blobs)
             elif kind > wire.INT:
-                answers[row[0]] = (wire.NONE, wire.scalar(kind, raw), row)
+                found[row[0]] = (wire.NONE, wire.scalar(kind, raw), row)
             else:
-                answers[row[0]] = (kind, raw if kind else None, row)
+                found[row[0]] = (kind, raw if kind else None, row)
+        answers.update(found)  # all of a frame, or nothing
         return rows
 
     def _large(self, row: Row, kind: int, raw: int, blobs: memoryview) -> Answer:

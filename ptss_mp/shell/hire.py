@@ -12,12 +12,14 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from multiprocessing import spawn
 from typing import Any
 
+from ..outcome import signal_name
 from ..warden import proc
 from ..warden.protocol import (
+    AGAIN,
     ASLEEP,
     FDS,
     FORK,
@@ -66,20 +68,28 @@ class Warden:
         self.slots: dict[int, int] = {}
         self.ready = False
         size = (slots + 1) * SLOT_BYTES
-        limits = os.memfd_create("ptss_mp-limits", os.MFD_CLOEXEC)
-        os.ftruncate(limits, size)
-        self.limits = mmap.mmap(limits, size)
-        self.words = memoryview(self.limits).cast("Q")
-        self.nudge_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self.sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        for end in (self.sock, theirs):
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE_MAX)
-        self.sock.send(pickle.dumps({k: v for k, v in config.items() if k not in ("environ", "cwd")}))
-        self.sock.setblocking(False)
-        me = os.pidfd_open(os.getpid())
-        fds = (theirs.fileno(), me, self.nudge_fd, limits)
-        code = f"import sys; sys.path[:] = {config['path']!r}; from ptss_mp.warden.main import main; main{fds}"
-        try:
+        with contextlib.ExitStack() as undo, contextlib.ExitStack() as theirs:
+            limits = os.memfd_create("ptss_mp-limits", os.MFD_CLOEXEC)
+            theirs.callback(os.close, limits)
+            os.ftruncate(limits, size)
+            self.limits = mmap.mmap(limits, size)
+            self.words = memoryview(self.limits).cast("Q")
+            self.nudge_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            undo.callback(os.close, self.nudge_fd)
+            self.sock, control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            undo.callback(self.sock.close)
+            theirs.callback(control.close)
+            for end in (self.sock, control):
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE_MAX)
+            self.sock.setblocking(False)
+            me = os.pidfd_open(os.getpid())
+            theirs.callback(os.close, me)
+            told = os.memfd_create("ptss_mp-config", os.MFD_CLOEXEC)  # initargs may be longer than any datagram
+            with open(told, "wb", closefd=False) as f:
+                theirs.callback(os.close, told)
+                pickle.dump({k: v for k, v in config.items() if k not in ("environ", "cwd")}, f)
+            fds = (control.fileno(), me, self.nudge_fd, limits, told)
+            code = f"import sys; sys.path[:] = {config['path']!r}; from ptss_mp.warden.main import main; main{fds}"
             self.process = subprocess.Popen(
                 [*config["python"], "-c", code],
                 pass_fds=fds,
@@ -88,11 +98,13 @@ class Warden:
                 env=config["environ"] | {TAG: tag},
                 cwd=config["cwd"],
             )
-        finally:
-            theirs.close()
-            os.close(me)
-            os.close(limits)
-        self.pidfd = os.pidfd_open(self.process.pid)
+            try:
+                self.pidfd = os.pidfd_open(self.process.pid)
+            except OSError:
+                self.process.kill()
+                self.process.wait()
+                raise
+            undo.pop_all()
 
     # ---- to the warden
 
@@ -101,11 +113,17 @@ class Warden:
         slot = self.free.pop()
         self.slots[worker] = slot
         self.limits[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES] = bytes(SLOT_BYTES)
+        self._rouse()
         self._send(FORK.pack(b"F", worker, slot))
 
     def killed(self, worker: int, job: int, why: str) -> None:
         """Tell that SIGKILL was sent from here, so that the warden walks the tree."""
+        self._rouse()
         self._send(KILL.pack(b"K", worker, job, WHYS.index(why)))
+
+    def again(self, worker: int) -> None:
+        """Ask for another process in the place of one that cannot be taken on here."""
+        self._send(AGAIN.pack(b"A", worker))
 
     def prepare_main(self, data: bytes) -> None:
         """Let later workers find `__main__` imported."""
@@ -118,6 +136,11 @@ class Warden:
     def _send(self, data: bytes) -> None:
         with contextlib.suppress(OSError):  # it is dying: its pidfd tells.  The buffer holds thousands of messages
             self.sock.send(data)
+
+    def _rouse(self) -> None:
+        """Let it go on if somebody has stopped it: without it nothing starts, and no tree is swept."""
+        with contextlib.suppress(OSError):
+            signal.pidfd_send_signal(self.pidfd, signal.SIGCONT)
 
     @property
     def tick_ns(self) -> int:
@@ -147,7 +170,7 @@ class Warden:
         """Yield what stands in the socket, with the descriptors that came along."""
         while True:
             try:
-                data, ancillary, _, _ = self.sock.recvmsg(
+                data, ancillary, flags, _ = self.sock.recvmsg(
                     MESSAGE_MAX, socket.CMSG_LEN(FDS * 4), socket.MSG_CMSG_CLOEXEC
                 )
             except OSError:
@@ -157,6 +180,9 @@ class Warden:
             fds = array.array("i")
             for _, _, raw in ancillary:
                 fds.frombytes(raw[: len(raw) - len(raw) % fds.itemsize])
+            if flags & socket.MSG_CTRUNC:  # this process may open no more
+                close_all(fds)
+                fds = array.array("i")
             yield data, list(fds)
 
     def release(self, worker: int) -> None:
@@ -170,7 +196,7 @@ class Warden:
     def exit_text(self) -> str:
         """Return how it ended, in words; waits for it."""
         code = self.process.wait()
-        return f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
+        return f"by {signal_name(-code)}" if code < 0 else f"with status {code}"
 
     def kill(self) -> None:
         """SIGKILL; what it leaves is swept."""
@@ -179,8 +205,9 @@ class Warden:
 
     def dismiss(self) -> None:
         """Let it kill and reap everything; it gives itself 5 s, and gets 6."""
+        self._rouse()
         self.quit()
-        if not select.select([self.pidfd], [], [], 6)[0]:
+        if not is_dead(self.pidfd, 6_000):
             self.kill()
 
     def abandon(self) -> None:
@@ -222,6 +249,19 @@ def sweep(tag: str) -> int:
         if not found:
             return total
     return total
+
+
+def is_dead(pidfd: int, within_ms: int = 0) -> bool:
+    """Return True if the process behind a pidfd has ended.  (select(2) is for descriptors below 1,024.)"""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(within_ms))
+
+
+def close_all(fds: Iterable[int]) -> None:
+    """Close descriptors that nobody else knows of."""
+    for fd in fds:
+        os.close(fd)
 
 
 def await_deaths(pidfds: list[int], within_ns: int) -> None:

@@ -28,7 +28,7 @@ from .channel import Channel, Row, Violation
 from .clock import monotonic_ns
 from .desk import Desk
 from .dispatch import dispatch
-from .hire import Warden, await_deaths, surroundings, sweep
+from .hire import Warden, await_deaths, is_dead, surroundings, sweep
 from .poller import ANSWERS_RANK, CLOCK_RANK, DEATH_RANK, WARDEN_RANK, WRITE_RANK, Poller
 from .report import Report
 from .verdicts import explain, judge
@@ -113,7 +113,11 @@ class Supervisor(Desk):
     def _hire(self) -> None:
         self.wardens += 1
         config = self.config | {"main": pickle.loads(self.main_data) if self.main_data else None}
-        warden = self.warden = Warden(config, f"{self.tag}.{self.wardens}", self.slots)
+        try:
+            warden = self.warden = Warden(config, f"{self.tag}.{self.wardens}", self.slots)
+        except OSError as error:
+            self._break(f"no warden can be started: {error}")
+            return
         self.main_told = bool(self.main_data)
         self.poller.watch(warden.sock.fileno(), WARDEN_RANK, self._hear, None)
         self.poller.watch(warden.pidfd, CLOCK_RANK, self._warden_died, None)
@@ -133,7 +137,11 @@ class Supervisor(Desk):
                 if channel:
                     channel.status, channel.peak_bytes, channel.cpu_ns = status, peak, cpu
                     self._forget(channel)
+                else:  # never made, or never taken on
+                    self.events.append(on.WorkerDied(monotonic_ns(), number, 0, "crashed", False))
                 self.warden.release(number)
+            elif letter == b"N":
+                self.config["why"] = data[1:].decode()
             elif letter == b"R":
                 self.warden.ready = True
             elif letter == b"B":
@@ -142,7 +150,12 @@ class Supervisor(Desk):
     def _enlist(self, number: int, pid: int, base: int, main: bool, fds: list[int]) -> None:
         assert self.warden
         slot = self.warden.slots[number]
-        channel = Channel(number, slot, pid, base, main, fds, self.warden.limits)
+        try:
+            channel = Channel(number, slot, pid, base, main, fds, self.warden.limits)
+        except OSError:
+            self.warden.again(number)
+            return
+        channel.given = self.core.workers[number].queue
         self.channels[number] = channel
         self.poller.watch(channel.answers_fd, ANSWERS_RANK, self._readable, channel)
         self.poller.watch(channel.pidfd, DEATH_RANK, self._pidfd_fired, channel)
@@ -178,7 +191,6 @@ class Supervisor(Desk):
         await_deaths([channel.pidfd for channel in self.channels.values()], DEATHS_NS)
         self.events.append(on.WardenDied(monotonic_ns()))  # before its workers' deaths: it explains them
         for channel in list(self.channels.values()):
-            channel.ready = True  # its death is explained
             self._forget(channel)
         sweep(warden.tag)
         started = set(warden.slots)
@@ -201,14 +213,17 @@ class Supervisor(Desk):
         was_ready = channel.ready
         try:
             rows = channel.read(self.answers)
+            if rows:
+                self._answered(channel, rows)
+            if channel.violation:
+                raise channel.violation
         except Violation as violation:
             log.info("worker %d sent %s", channel.pid, violation)
             self._kill(do.KillWorker(channel.number, "protocol", 0))
             return
-        if rows is None:
+        if rows is None:  # it is dying, or it closed its pipe and can never answer
             self.poller.unwatch(channel.answers_fd)
-        elif rows:
-            self._answered(channel, rows)
+            self._expect_word(channel)
         if channel.ready and not was_ready:
             self.events.append(on.WorkerReady(monotonic_ns(), channel.number))
 
@@ -227,8 +242,18 @@ class Supervisor(Desk):
     def _pidfd_fired(self, channel: Channel) -> None:
         """It is dead; the warden's word on how comes within a moment."""
         self.poller.unwatch(channel.pidfd)
+        self._expect_word(channel)
+
+    def _expect_word(self, channel: Channel) -> None:
         channel.died_at = monotonic_ns()
         self.unexplained = self.unexplained or channel.died_at + STATUS_NS
+
+    def _no_word(self, channel: Channel) -> None:
+        channel.died_at = 0
+        if is_dead(channel.pidfd):
+            self._forget(channel)
+        else:
+            self._kill(do.KillWorker(channel.number, "protocol", 0))
 
     def _bury(self, channel: Channel) -> None:
         """Nothing of the worker can run any more: take its last answers, judge, tell the core."""
@@ -237,15 +262,13 @@ class Supervisor(Desk):
         with contextlib.suppress(Violation):
             while rows := channel.read(self.answers):
                 self._answered(channel, rows)
+        with contextlib.suppress(Violation):
             if rows := channel.peek(self.answers):
                 self._answered(channel, rows)
         channel.buried = True
         for fd in (channel.answers_fd, channel.calls_fd):
             self.poller.unwatch(fd)
-        job, why = judge(channel)
-        if not job and why == "protocol":  # as the core will: the first that has not answered
-            worker = self.core.workers.get(channel.number)
-            job = next((j for j in worker.queue if j not in self.answers), 0) if worker else 0
+        job, why = judge(channel, self.answers, self.futures)
         if job:
             self.reports[job] = explain(channel, self.futures.get(job), why, monotonic_ns())
             if self.tee:
@@ -253,9 +276,8 @@ class Supervisor(Desk):
         elif channel.failure:
             log.warning("an initializer raised %s: %s", channel.failure.type_name, channel.failure.text)
             self.config["why"] = f"{channel.failure.type_name}: {channel.failure.text}\n{channel.failure.traceback}"
-        self.events.append(
-            on.WorkerDied(monotonic_ns(), channel.number, job, why, channel.ready or bool(channel.words[marker.READY]))
-        )
+        ready = bool(job or channel.flushes or channel.words[marker.READY])
+        self.events.append(on.WorkerDied(monotonic_ns(), channel.number, job, why, ready))
         channel.close_pipes()
 
     def _forget(self, channel: Channel) -> None:
@@ -273,10 +295,10 @@ class Supervisor(Desk):
         marks = {}
         for channel in list(self.channels.values()):
             if channel.died_at and now - channel.died_at >= STATUS_NS:
-                self._forget(channel)
+                self._no_word(channel)
             elif not channel.buried:
                 self._readable(channel)
-                marks[channel.number] = channel.marked()
+                marks[channel.number] = (on.SENDING, 0) if channel.receiving else channel.marked()
         waiting = [c.died_at for c in self.channels.values() if c.died_at]
         self.unexplained = min(waiting) + STATUS_NS if waiting else 0
         self.events.append(on.Fired(monotonic_ns(), marks))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .. import wire
+from .. import marker, wire
 from ..core.job import NEVER
 from ..warden.protocol import WHYS
 from .channel import Answer, Channel
@@ -12,6 +12,8 @@ from .report import Extra, Report
 
 if TYPE_CHECKING:
     from ..future import Future
+
+SUSPECT_DEATHS = 3  # a worker is seldom killed from outside between two jobs; never thrice before the same job
 
 
 def extra_of(future: Future[Any]) -> Extra:
@@ -21,20 +23,42 @@ def extra_of(future: Future[Any]) -> Extra:
     return future._extra
 
 
-def judge(channel: Channel) -> tuple[int, str]:
+def judge(channel: Channel, answers: dict[int, Answer], futures: dict[int, Future[Any]]) -> tuple[int, str]:
     """Return (attempt to blame or 0, why) of a worker that is dead.
 
     In this order: the verdict that was told, the verdict that was written, the marker, nobody.
-    A limit blames the attempt that the warden named and no other.
+    A limit blames the attempt that the warden named and no other.  A marker that names
+    what this worker was not given was scribbled on, and names nobody.
     """
     marked = channel.marked()[0]
+    if marked not in channel.given:
+        marked = 0
     job, why = channel.verdict or (0, "")
     if not why:
         number, _, _, job = channel.cell()
         why = WHYS[number] if 0 < number < len(WHYS) else ""
-    if not why:
-        return marked, "crashed"
-    return job or (0 if why in ("timeout", "deadline") else marked), why
+    next_in_line = next((j for j in channel.given if j not in answers), 0)
+    if why == "protocol":
+        job = job or marked or next_in_line  # the bytes came from it
+    elif why not in ("timeout", "deadline"):
+        job = job or marked
+    if not job and _is_suspect(channel, futures.get(next_in_line)):
+        job = next_in_line
+    return job, why or "crashed"
+
+
+def _is_suspect(channel: Channel, future: Future[Any] | None) -> bool:
+    """Return True if so many workers died with this job next in line that it must have begun, and hides it.
+
+    A job can wipe the marker; given out again and again, it would have no end.
+    """
+    if future is None or not channel.words[marker.READY]:  # a worker that cannot start: restart intensity
+        return False
+    if channel.words[marker.READY] == marker.RETIRED and channel.flushes:
+        return False
+    extra = extra_of(future)
+    extra.deaths += 1
+    return extra.deaths >= SUSPECT_DEATHS
 
 
 def explain(channel: Channel, future: Future[Any] | None, why: str, now: int) -> Report:
@@ -53,7 +77,7 @@ def explain(channel: Channel, future: Future[Any] | None, why: str, now: int) ->
     elif why == "crashed":
         report.error = f"its worker (pid {channel.pid}) {how or 'died'} after {ran:.3f} s of the job"
     elif why == "protocol":
-        report.error = f"its worker (pid {channel.pid}) sent bytes that are no answer; it was killed"
+        report.error = f"its worker (pid {channel.pid}) sent what is no answer, or closed its pipe; it was killed"
     elif why == "interrupted":
         report.error = f"was running when the grace ended, after {ran:.3f} s; it was killed"
     else:

@@ -31,21 +31,26 @@ from typing import Any, NoReturn
 from .. import marker, wire
 from . import child, kernel, proc, protocol
 from .clock import Limits, Watched
-from .protocol import DUMP_NS, EXITED, FORK, FORKED, KILL, READY, TICK_MAX_NS, VERDICT
+from .protocol import AGAIN, DUMP_NS, EXITED, FORK, FORKED, KILL, READY, TICK_MAX_NS, VERDICT
 
 SWEEP_NS = 500_000  # while somebody dies, look again so often
 SWEEP_AGAIN_NS = (10_000_000, 100_000_000)  # and so long after a death: a chain of forks may just have been passing
 AWAKE_NS = 300_000_000  # stay awake so long after the last job: falling asleep and being nudged costs more
 TRIM_NS = 100_000_000  # a job that prints 1 GiB/s holds 100 MiB for a moment
 TRIM_KEEP_BYTES = 1 << 20  # as much as tee writes of one attempt; the outcome keeps 64 KiB of it
+ROOM_FDS = 16  # a fork takes 14 descriptors: all of them, or none
+FORK_TRIES = 5  # so many forks fail, in 0.6 s, before the parent is told; never, while other workers live
+FORK_PAUSE_NS = 20_000_000  # after the first; doubles up to 32 times that
 END_NS = 5_000_000_000  # how long the last sweep may take
 
 
-def main(control: int, parent: int, nudge: int, limits: int) -> NoReturn:
+def main(control: int, parent: int, nudge: int, limits: int, told: int) -> NoReturn:
     """Run the warden; ends the process."""
     prepare_process(parent)
     sock = socket.socket(fileno=control)
-    config: dict[str, Any] = pickle.loads(sock.recv(protocol.MESSAGE_MAX))
+    with open(told, "rb") as f:
+        f.seek(0)
+        config: dict[str, Any] = pickle.load(f)
     warden = Warden(sock, parent, nudge, limits, config)
     try:
         import_all(config, warden.options)
@@ -62,7 +67,9 @@ def prepare_process(parent: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # while a preload may hang: die with the loop thread
-    if select.select([parent], [], [], 0)[0]:
+    poll = select.poll()
+    poll.register(parent, select.POLLIN)
+    if poll.poll(0):
         os._exit(0)
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     while os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC) < 16:
@@ -110,6 +117,7 @@ class Warden:
         self.kept: set[int] = set()  # what a preload started is nobody's stray
         self.backlog: list[tuple[bytes, tuple[int, ...]]] = []
         self.sweep_at: list[int] = []
+        self.unborn: dict[int, tuple[int, int, int]] = {}  # worker -> when to try again, slot, failures so far
         self.dirty = self.mute = False
         self.armed_at = self.awake_until = 0
         self.base_bytes = 0
@@ -159,16 +167,29 @@ class Warden:
             elif data[:1] == b"K":
                 _, number, job, why = KILL.unpack(data)
                 worker = self.workers.get(number)
+                if self.unborn.pop(number, None):
+                    self.say(EXITED.pack(b"X", number, 0, 0, 0, 0))
                 if worker:
                     with contextlib.suppress(ProcessLookupError):  # the parent sends it too, if it has the pidfd yet
                         signal.pidfd_send_signal(worker.pidfd, signal.SIGKILL)
                     self.limits.write_verdict(worker, why, time.monotonic_ns(), 0, job)
                     self.doom(worker)
+            elif data[:1] == b"A":
+                worker = self.workers.pop(AGAIN.unpack(data)[1], None)
+                if worker:  # from here on it is a stray like any other
+                    del self.by_pid[worker.pid]
+                    self.epoll.unregister(worker.pidfd)
+                    worker.close()
+                    self.sweep()
+                    slot = worker.slot // protocol.SLOT_BYTES
+                    self.fork_later(worker.number, slot, worker.failures + 1, "the program may open no more files")
             elif data[:1] == b"M" and not self.options["main"] and not self.options["spawn"]:
+                kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # as at the start: it may hang
                 try:
                     prepare_main(pickle.loads(data[1:]), self.options)
                 except BaseException as error:
                     self.give_up(error)
+                kernel.prctl(kernel.PR_SET_PDEATHSIG, 0)
                 gc.collect()
                 gc.freeze()
 
@@ -184,18 +205,27 @@ class Warden:
 
     # ---- forks
 
-    def fork(self, number: int, slot: int) -> None:
-        """Make a worker and hand its ends to the parent."""
-        calls_out, calls_in = os.pipe()
-        answers_out, answers_in = os.pipe()
-        page = marker.seal_page("ptss_mp-page")
-        out, err, fault = (os.memfd_create(f"ptss_mp-{name}", os.MFD_CLOEXEC) for name in ("out", "err", "fault"))
-        ends = (calls_out, answers_in, fault, page, out, err)
-        pid = os.fork()
+    def fork(self, number: int, slot: int, failures: int = 0) -> None:
+        """Make a worker and hand its ends to the parent; a machine that is full now may not be so later."""
+        fds: list[int] = []
+        try:
+            fds += [os.dup(self.nudge) for _ in range(ROOM_FDS)]
+            while fds:
+                os.close(fds.pop())
+            fds += (*os.pipe(), *os.pipe(), marker.seal_page("ptss_mp-page"))
+            fds += (os.memfd_create(f"ptss_mp-{name}", os.MFD_CLOEXEC) for name in ("out", "err", "fault"))
+            calls_out, calls_in, answers_out, answers_in, page, out, err, fault = fds
+            pid = os.fork()
+        except OSError as error:
+            for fd in fds:
+                os.close(fd)
+            self.fork_later(number, slot, failures + 1, str(error))
+            return
         if pid == 0:
-            self._become_worker(ends)
+            self._become_worker((calls_out, answers_in, fault, page, out, err))
         pidfd = os.pidfd_open(pid)  # only this process reaps: the pid is still that child
         worker = Watched(number, slot, pid, pidfd, page, out, err)
+        worker.failures = failures
         self.workers[number] = self.by_pid[pid] = worker
         self.epoll.register(pidfd, select.EPOLLIN)
         base = 0 if self.options["spawn"] else self.base_bytes
@@ -206,13 +236,23 @@ class Warden:
         os.close(calls_out)
         os.close(answers_in)
 
+    def fork_later(self, number: int, slot: int, failures: int, why: str) -> None:
+        """Try again after a pause; tell the parent if it was in vain and no worker lives."""
+        if failures > FORK_TRIES and not self.workers:
+            self.say(b"N" + f"no worker can be made: {why}".encode())
+            self.say(EXITED.pack(b"X", number, 0, 0, 0, 0))
+            return
+        pause = FORK_PAUSE_NS << min(failures, 5)
+        self.unborn[number] = time.monotonic_ns() + pause, slot, failures
+
     def _become_worker(self, ends: tuple[int, ...]) -> NoReturn:
         try:
             if not self.options["spawn"]:
                 child.forked(ends, self.pid, self.options)
             boot = os.memfd_create("ptss_mp-boot")
             facts = {"warden": self.pid, "options": self.options, "preload": self.config["preload"]}
-            os.write(boot, pickle.dumps(facts))
+            with open(boot, "wb", closefd=False) as f:
+                pickle.dump(facts, f)
             child.place((*ends, boot), inheritable=True)
             path = list(self.config["path"])
             code = f"import sys; sys.path[:] = {path!r}; from ptss_mp.warden.child import spawned; spawned()"
@@ -387,7 +427,11 @@ class Warden:
     def tick(self) -> int:
         """Look at each worker; return the instant of the next look, 0 if nothing is to be watched."""
         now = time.monotonic_ns()
-        busy, at = False, 1 << 62
+        for number, (again, slot, failures) in list(self.unborn.items()):
+            if now >= again:
+                del self.unborn[number]
+                self.fork(number, slot, failures)
+        busy, at = False, min([1 << 62, *(again for again, _, _ in self.unborn.values())])
         for worker in list(self.workers.values()):
             if worker.doomed:
                 if worker.backstop_at and now >= worker.backstop_at:
@@ -401,7 +445,8 @@ class Warden:
                 self.condemn(worker, why, due, now - worker.began)
             elif due:
                 busy, at = True, min(at, due)
-            self.trim(worker, now)
+            if self.trim(worker, now):
+                at = min(at, now + TRIM_NS)
         if self.dying or self.dirty:
             at = min(at, now + SWEEP_NS)
         self.sweep_at = [again for again in self.sweep_at if again > now]
@@ -409,11 +454,14 @@ class Warden:
         if busy:
             self.awake_until = now + AWAKE_NS
         elif now > self.awake_until:
+            if self.options["capture"] and any(proc.children(pid) for pid in self.by_pid):
+                at = min(at, now + TRIM_NS)  # what a job left running may print for ever
             return 0 if at == 1 << 62 else at
         return min(at, now + (self.limits.tick_ns or TICK_MAX_NS))
 
-    def trim(self, worker: Watched, now: int) -> None:
-        """Give back the older part of what a talkative job has printed."""
+    def trim(self, worker: Watched, now: int) -> bool:
+        """Give back the older part of what a talkative job has printed; return True if it is talkative."""
         if self.options["capture"] and now >= worker.trim_at:
             worker.trim_at = now + TRIM_NS
-            worker.trim(TRIM_KEEP_BYTES)
+            worker.talks = worker.trim(TRIM_KEEP_BYTES)
+        return worker.talks

@@ -29,6 +29,7 @@ class Hand:
         fds = [os.pidfd_open(os.getpid()), answers, calls, page, self.fault, self.out, self.err]
         self.limits = mmap.mmap(-1, 2 * SLOT_BYTES)
         self.channel = Channel(1, 1, os.getpid(), 0, False, fds, self.limits)
+        self.channel.given = range(1000)
         self.got: dict[int, object] = {}
 
     def close(self) -> None:
