@@ -160,9 +160,11 @@ class Options:
     def __or__(self, later: Options) -> Options:
         if not isinstance(later, Options):
             return NotImplemented
-        merged = {f: getattr(self, f) for f in self.given()}
-        merged.update((f, getattr(later, f)) for f in later.given())
-        return Options(**merged)
+        merged = object.__new__(Options)  # both are valid, so this is
+        for field in _FIELDS:
+            value = getattr(later, field)
+            object.__setattr__(merged, field, getattr(self, field) if value is UNSET else value)
+        return merged
 
     def __repr__(self) -> str:
         return f"Options({', '.join(f'{f}={getattr(self, f)!r}' for f in self.given())})"
@@ -189,6 +191,9 @@ class Rules(NamedTuple):
     run_if: str
     retries: int
     fresh: bool
+
+
+RULED = frozenset(("priority", "timeout", "deadline", "on_miss", "run_if", "retries", "fresh"))  # decide the Rules
 
 
 def rules(options: Options) -> Rules:

@@ -22,7 +22,7 @@ from . import wire
 from .core import events as on
 from .core.job import NEVER
 from .core.scheduler import Scheduler
-from .declare import DECLARED_ONLY, UNSET, Options, Task, rules
+from .declare import DECLARED_ONLY, RULED, UNSET, Options, Rules, Task, rules
 from .declare import options as make_options
 from .errors import ExecutorClosed, InvalidOption, InvalidType
 from .future import Future
@@ -36,6 +36,7 @@ from .units import duration_ns, nearest, whole
 
 T = TypeVar("T")
 
+COMPILED_MAX = 1_000  # sets of options kept ready for views that ask for the same again
 PENDING_MAX = 1 << 39  # the core's ids have 40 bits
 _SCALARS = frozenset((int, float, bool, type(None)))
 _TEXTS = frozenset((str, bytes))
@@ -83,14 +84,14 @@ class Scope:
 class ExecutorView(cf.Executor):
     """The pool under options of its own; made by `options(...)`."""
 
-    def __init__(self, pool: Pool, options: Options, parent: ExecutorView | None) -> None:
+    def __init__(self, pool: Pool, options: Options, rules: Rules, parent: ExecutorView | None) -> None:
         self._pool = pool
         self._options = options
         self._parent = parent
         self._scope: Scope = Scope(options, parent._scope if parent else None)
         self._closed = False
         self._uses: dict[Any, Use] = {}
-        self._rules = rules(options)
+        self._rules = rules
         self._special = any(
             options.get(field) is not None for field in ("start_time", "after", "name")
         ) or isinstance(options.get("deadline"), datetime)
@@ -150,7 +151,7 @@ class ExecutorView(cf.Executor):
             if fn.items is not None:
                 raise InvalidType(f"{fn.name!r} is a batch; a jobs file runs it, submit takes single tasks")
             given = fn.options | self._options
-            view = ExecutorView(pool, given, self)
+            view = ExecutorView(pool, given, rules(given), self)
         name = given.get("name") or (fn.name if isinstance(fn, Task) else name_of(fn))
         try:
             function = pool.function(fn)
@@ -270,11 +271,27 @@ class ExecutorView(cf.Executor):
         Raises:
             InvalidOption, InvalidType: as `Options`.
         """
+        if not RULED.issuperset(options):  # names and prerequisites are of one job: not worth a place
+            return ExecutorView(self._pool, *self._merged(options), self)
+        compiled = self._pool.compiled
+        key = (self._options, *((name, type(value), value) for name, value in options.items()))
+        try:
+            known = compiled.get(key)
+        except TypeError:  # something in it has no hash
+            return ExecutorView(self._pool, *self._merged(options), self)
+        if known is None:
+            known = self._merged(options)
+            if len(compiled) < COMPILED_MAX:
+                compiled[key] = known
+        return ExecutorView(self._pool, *known, self)
+
+    def _merged(self, options: dict[str, Any]) -> tuple[Options, Rules]:
         given = make_options(**options)
         for field in DECLARED_ONLY:
             if getattr(given, field) is not UNSET:
                 raise InvalidOption(f"{field} belongs to a task; submit takes arguments as they are")
-        return ExecutorView(self._pool, self._options | given, self)
+        merged = self._options | given
+        return merged, rules(merged) if RULED.intersection(options) else self._rules
 
     # ---- life
 
@@ -454,7 +471,8 @@ class Executor(ExecutorView):
         title = name or f"ptss_mp-{next(_numbers)}"
         pool = Pool(core, config, slots, capture == "tee", title, max_pending=max_pending)
         pool.notice_main(config["options"]["initializer"])
-        super().__init__(pool, Options(fresh=True) | options if fresh else options, None)
+        given = Options(fresh=True) | options if fresh else options
+        super().__init__(pool, given, rules(given), None)
         weakref.finalize(self, pool.close_down, False).atexit = False
 
     def start(self) -> Self:

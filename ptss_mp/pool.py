@@ -20,6 +20,7 @@ from typing import Any
 
 from . import wire
 from .core import events as on
+from .declare import Options, Rules
 from .errors import ExecutorClosed, InvalidOption, PoolBroken, QueueFull
 from .future import Future
 from .shell.supervisor import Supervisor
@@ -50,6 +51,7 @@ class Pool(Supervisor):
         super().__init__(*args)
         self.lock = threading.RLock()  # of starting and of the tables below; held for microseconds
         self.state = State.INITIALIZED
+        self.compiled: dict[Any, tuple[Options, Rules]] = {}  # what `options(...)` gave so far
         self.functions: dict[Any, Function] = {}
         self.value_numbers: dict[str, int] = {}
         self.names: weakref.WeakValueDictionary[str, Future[Any]] = weakref.WeakValueDictionary()

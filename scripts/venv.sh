@@ -9,15 +9,16 @@
 say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 
 find_python() {
-    local name
-    for name in "${PYTHON:-python3}" python3.13 python3.12 python3.11; do
+    local name names=(python3 python3.13 python3.12 python3.11)
+    if [ -n "${PYTHON:-}" ]; then names=("$PYTHON"); fi
+    for name in "${names[@]}"; do
         if "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
             command -v "$name"
             return
         fi
     done
-    say "needs Python 3.11 or newer; set PYTHON=/path/to/python"
-    exit 1
+    say "needs Python 3.11 or newer, ${names[*]} is not; set PYTHON=/path/to/python"
+    return 1
 }
 
 make_venv() {

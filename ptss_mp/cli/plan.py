@@ -25,6 +25,7 @@ def check_path(path: str) -> None:
         CommandError: bad file, missing, or no permission.
     """
     try:
+        os.path.abspath(path)  # needs the current folder if the path is relative
         found = os.stat(path)
     except PermissionError:
         raise CommandError(Exit.NO_PERMISSION, f"{path}: no permission to look at it") from None

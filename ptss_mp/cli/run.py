@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import report, text
 from .exits import Exit, together, weight
-from .plan import check_path, read
+from .plan import IMPORT_S_MAX, check_path, read
 from .signals import Interrupts
 
 if TYPE_CHECKING:
@@ -34,7 +34,9 @@ def run(args: argparse.Namespace) -> int:
     started = datetime.now(UTC)
     from ..executor import Executor
 
-    pool = Executor(max_workers=args.workers, max_pending=args.max_tasks, capture=True)
+    pool = Executor(
+        max_workers=args.workers, max_pending=args.max_tasks, capture=True, start_timeout=2 * IMPORT_S_MAX
+    )
     try:
         with Interrupts(args.grace) as interrupts:
             plan = read(args.jobs, interrupts)

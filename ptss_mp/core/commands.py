@@ -52,6 +52,13 @@ class Peek(NamedTuple):
     worker: int
 
 
+class Recall(NamedTuple):
+    """Take back what the worker has not begun, for others are idle.  Answer: `Recalled`."""
+
+    worker: int
+    ids: list[int]
+
+
 class KillWorker(NamedTuple):
     """Kill the worker and all it started.  `why`: the status of the attempt that runs there, if one does."""
 
@@ -75,4 +82,4 @@ class Halt(NamedTuple):
     broken: str
 
 
-Command = StartWorker | Dispatch | Settle | Postpone | Revoke | Peek | KillWorker | RetireWorker | Halt
+Command = StartWorker | Dispatch | Settle | Postpone | Revoke | Peek | Recall | KillWorker | RetireWorker | Halt

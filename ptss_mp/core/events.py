@@ -87,6 +87,14 @@ class WardenDied(NamedTuple):
     now: int
 
 
+class Recalled(NamedTuple):
+    """These jobs, sent to that worker, had not begun and never will there."""
+
+    now: int
+    worker: int
+    ids: Sequence[int]
+
+
 class Cancelled(NamedTuple):
     """The Futures of these jobs were settled as cancelled by their holders."""
 
@@ -129,5 +137,5 @@ class Stopped(NamedTuple):
 
 Event = (
     Submitted | Answered | WorkerReady | Condemned | WorkerDied | WardenDied
-    | Cancelled | Fired | Paused | Resumed | Closed | Stopped
+    | Recalled | Cancelled | Fired | Paused | Resumed | Closed | Stopped
 )  # fmt: skip

@@ -21,25 +21,25 @@ from typing import Any
 from ..errors import InternalError
 from . import commands as do
 from . import events as on
+from .crew import RETURNS_MAX, Crew
 from .estimates import Estimates
 from .graph import GOOD, Waiting, judge, verdict
 from .job import DUE_SHIFT, ID_MASK, NEVER, RELEASE_SHIFT, Prerequisite, Spec, key_of
 from .restart import RestartWindow, backoff_ns
-from .table import Table, Worker
+from .table import Worker
 
 MS = 1_000_000
 BUDGET_NS = 1 * MS  # work queued at one worker: what depth costs EDF (0.5 ms seen: refilled at half)
 DEPTH = 64  # jobs queued at one worker; the answer page and the ring of limits have as many places
 PEEK_NS = 2 * MS  # a worker with more than one job out is looked at after so much silence
 WORD_NS = 50 * MS  # a job so far beyond its limit without a word of the warden is killed from here
-EXIT_NS = 2_000 * MS  # a retired worker runs its exit handlers; after that it is killed
 HISTORY_ROWS = 50_000  # rows of events and commands kept for `story`; 10,000 jobs tell about so many
 
-ENDS = (GOOD, "failed", "not_picklable", "not_picklable", "cancelled", "deadline")  # by AnswerRow.end
+ENDS = (GOOD, "failed", "not_picklable", "not_picklable", "protocol", "deadline")  # by AnswerRow.end
 RETRIED = frozenset(("failed", "crashed", "timeout"))
 
 
-class Scheduler(Table):
+class Scheduler(Crew):
     """Decides what runs where and when, and how each job has ended.
 
     Args:
@@ -61,22 +61,13 @@ class Scheduler(Table):
         start_timeout_ns: int = 0,
         seed: int = 0,
     ) -> None:
-        super().__init__()
-        self.max_workers, self.spare_workers, self.max_tasks = max_workers, spares, max_tasks
-        self.start_timeout_ns, self.seed = start_timeout_ns, seed
+        super().__init__(max_workers, spares, max_tasks, RestartWindow(intensity, period_ns), start_timeout_ns)
+        self.seed = seed
         self.estimates = Estimates()
-        # workers
-        self.active: dict[int, Worker] = {}
-        self.spares: deque[Worker] = deque()
-        self.staff = 0  # workers that are not leaving
-        self.restarts = RestartWindow(intensity, period_ns)
-        self._last_worker = 0
         # life
-        self.paused = self.closed = self.dropping = self.halted = False
-        self.broken = ""
+        self.paused = False
         self.stop_at = NEVER
         # of the running step
-        self._out: list[do.Command] = []
         self._ended: dict[int, str] = {}  # jobs that ended otherwise than well in this very step
         self.history: deque[tuple[Sequence[on.Event], list[do.Command], int]] = deque()
         self._history_rows = 0
@@ -278,11 +269,14 @@ class Scheduler(Table):
         worker.heard = event.now
         last: Spec | None = None
         total = runs = 0
-        plain = not (self.soft or self.tries or self.ready.current or self.graph.heirs)
+        plain = not (self.soft or self.tries or self.returns or self.ready.current or self.graph.heirs)
         for job, end, started, duration in event.rows:
             if job == worker.job and started + duration > worker.at:
                 continue  # it came after the verdict: the death will settle it
             key = take(job, None) if end < len(ENDS) else None
+            if key is None and job in worker.recalled:
+                worker.recalled.remove(job)
+                continue  # another worker's answer counts
             if key is None:
                 if not worker.leaving:
                     self._kill(worker, "protocol", 0)
@@ -301,6 +295,9 @@ class Scheduler(Table):
                 done.append(job)
                 if not plain:
                     self._forget(job)
+            elif end == on.REVOKED and self._suspicion(job) <= RETURNS_MAX:
+                jobs[job] = spec
+                self._return(job, key)  # taken back in the very moment in which it came up
             else:
                 jobs[job] = spec
                 self._failed(job, spec, key, ENDS[end])
@@ -318,69 +315,13 @@ class Scheduler(Table):
             if worker.used_up:
                 self._retire(worker)
 
-    # ------------------------------------------------------------------ workers come and go
-
-    def _worker_ready(self, event: on.WorkerReady) -> None:
-        worker = self.workers.get(event.worker)
-        if worker is None or worker.ready or worker.leaving:
-            return
-        worker.ready = True
-        worker.watch = NEVER
-        if len(self.active) < self.max_workers:
-            self.active[worker.id] = worker
-        else:
-            self.spares.append(worker)
-
-    def _hire(self) -> None:
-        # whoever is idle while a job is ready is of no use to it: it needs an unused process
-        busy = len(self.active) if self.ready.head() else sum(1 for w in self.active.values() if w.queue)
-        wanted = min(self.max_workers, len(self.ready) + busy) + self.spare_workers
-        while self.staff < wanted and not self.broken and not self.halted:
-            self._last_worker += 1
-            until = self.now + self.start_timeout_ns if self.start_timeout_ns else NEVER
-            self.workers[self._last_worker] = Worker(self._last_worker, until)
-            self.staff += 1
-            self._out.append(do.StartWorker(self._last_worker))
-
-    def _leave(self, worker: Worker) -> None:
-        """The worker gets nothing more; a spare takes its place."""
-        if worker.leaving:
-            return
-        worker.leaving = True
-        worker.watch = NEVER
-        self.staff -= 1
-        if self.active.pop(worker.id, None):
-            if self.spares:
-                spare = self.spares.popleft()
-                self.active[spare.id] = spare
-        elif worker in self.spares:
-            self.spares.remove(worker)
-
-    def _retire(self, worker: Worker) -> None:
-        self._leave(worker)
-        worker.watch = self.now + EXIT_NS
-        self._out.append(do.RetireWorker(worker.id))
-
-    def _kill(self, worker: Worker, why: str, job: int) -> None:
-        self._leave(worker)
-        worker.watch = NEVER
-        self._out.append(do.KillWorker(worker.id, why, job))
-
-    def _condemned(self, event: on.Condemned) -> None:
-        worker = self.workers.get(event.worker)
-        if worker:
-            worker.job, worker.at = event.job, event.at
-            self._leave(worker)
-
     def _worker_died(self, event: on.WorkerDied) -> None:
         worker = self.workers.pop(event.worker, None)
         if worker is None:
             return
         explained = event.ready or worker.leaving
         self._leave(worker)
-        blamed = event.job
-        if event.why == "protocol" and blamed not in worker.queue:
-            blamed = next(iter(worker.queue), 0)  # the bytes came from it, and it was the first in line
+        blamed = event.job or self._suspect(worker)
         for job, key in worker.queue.items():
             spec = self.jobs.get(job)
             if spec is None:
@@ -393,23 +334,6 @@ class Scheduler(Table):
                 self._return(job, key)
         if not explained:
             self._unexplained("workers died before they were ready")
-
-    def _warden_died(self, _event: on.WardenDied) -> None:
-        for worker in self.workers.values():
-            self._leave(worker)  # they die with it, which explains their deaths
-        self._unexplained("the warden died again and again")
-
-    def _unexplained(self, what: str) -> None:
-        """A death that no job explains.  Too many: no worker can be had; say so, never spin."""
-        window = self.restarts
-        if not window.exceeded(self.now):
-            return
-        self.broken = f"{what}: more than {window.intensity} times in {window.period_ns / 1e9:g} s"
-        self.closed = self.dropping = True
-        for job in self.jobs:
-            self._forget(job)
-        for container in (self.jobs, self.graph.waiting, self.graph.successors, self.delayed):
-            container.clear()
 
     # ------------------------------------------------------------------ time passes
 
@@ -450,15 +374,38 @@ class Scheduler(Table):
         elif any(j in self.jobs and self._limit_of(j, k) != NEVER for j, k in worker.queue.items()):
             worker.watch = now + WORD_NS
         if len(worker.queue) > 1:
-            if now - worker.heard >= PEEK_NS:
-                self._out.append(do.Peek(worker.id))
-            worker.watch = min(worker.watch, now + PEEK_NS)
+            silent = now - worker.heard >= PEEK_NS
+            if silent:
+                self._silent(worker)
+            # what it was given is long overdue: then look when another worker may have come free
+            worker.watch = min(worker.watch, now + (WORD_NS if silent else PEEK_NS))
+
+    def _silent(self, worker: Worker) -> None:
+        """More than one job is out, less than BUDGET_NS of work by the estimates, and nothing was heard."""
+        self._out.append(do.Peek(worker.id))
+        free = any(not w.queue and not w.used_up for w in self.active.values())
+        if free and not self.ready.head() and not self.paused:
+            self._out.append(do.Recall(worker.id, [job for job in worker.queue if job in self.jobs][1:]))
+
+    def _recalled(self, event: on.Recalled) -> None:
+        worker = self.workers.get(event.worker)
+        for job in event.ids:
+            key = worker.queue.pop(job, None) if worker else None
+            if worker and key is not None:
+                worker.recalled.add(job)
+                worker.load = worker.load * len(worker.queue) // (len(worker.queue) + 1)
+                if job in self.jobs:
+                    self._return(job, key)
 
     # ------------------------------------------------------------------ jobs start
 
     def _dispatch(self) -> bool:
         """Fill the free workers; return True if that made room for another round."""
-        free = [w for w in self.active.values() if w.load <= BUDGET_NS // 2 and not w.used_up]
+        late = self.now - PEEK_NS  # who was to have answered by then is not free, whatever the estimates say
+        free = [
+            w for w in self.active.values()
+            if w.load <= BUDGET_NS // 2 and not w.used_up and (not w.queue or w.heard > late)
+        ]  # fmt: skip
         free.sort(key=_load)
         passed = again = False
         for left in range(len(free), 0, -1):
@@ -466,7 +413,7 @@ class Scheduler(Table):
             waiting = len(self.ready)
             if not waiting:
                 break
-            sent = self._fill(worker, min(DEPTH, len(worker.queue) - (-waiting // left)))
+            sent = self._fill(worker, min(DEPTH - len(worker.recalled), len(worker.queue) - (-waiting // left)))
             if worker.leaving:
                 return True
             again |= passed and sent  # who was passed over may be fit for the next in line
@@ -498,7 +445,7 @@ class Scheduler(Table):
                 last = spec
                 cost = BUDGET_NS if spec.fresh else self.estimates.get(spec.fn, BUDGET_NS)
                 timeout = spec.timeout_ns
-            if number and load + cost >= BUDGET_NS:
+            if (number and load + cost >= BUDGET_NS) or job in worker.recalled:
                 break
             if spec.fresh and worker.given:
                 if not queue:
@@ -526,15 +473,6 @@ class Scheduler(Table):
         worker.watch = min(watch, now + PEEK_NS) if number > 1 else watch
         self._out.append(do.Dispatch(worker.id, ids))
         return True
-
-    def _give_way(self, worker: Worker) -> None:
-        """The first in line needs an unused process: make room for one, unless one is here or on its way."""
-        if any(not other.given for other in self.active.values()):
-            return
-        starting = self.staff - len(self.active) - len(self.spares)
-        full = self.staff >= self.max_workers + self.spare_workers
-        if self.spares or (full and not starting):
-            self._retire(worker)
 
     # ------------------------------------------------------------------ the executor's life
 
@@ -594,6 +532,7 @@ _ON: dict[type, Callable[[Scheduler, Any], None]] = {
     on.Condemned: Scheduler._condemned,
     on.WorkerDied: Scheduler._worker_died,
     on.WardenDied: Scheduler._warden_died,
+    on.Recalled: Scheduler._recalled,
     on.Cancelled: Scheduler._cancelled,
     on.Fired: Scheduler._fired,
     on.Paused: Scheduler._paused,

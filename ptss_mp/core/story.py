@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from .commands import Command, Dispatch, KillWorker, Postpone, Revoke, Settle
+from .commands import Command, Dispatch, KillWorker, Postpone, Recall, Revoke, Settle
 from .events import Answered, Condemned, Event, Submitted, WorkerDied
 
 
@@ -48,6 +48,9 @@ def narrate(events: Sequence[Event], commands: Sequence[Command]) -> Iterator[Li
                 yield Line(now, job, command.status, 0, f"by job {command.blame[i]}" if command.blame else "")
         elif isinstance(command, Postpone):
             yield Line(now, command.job, "postponed", 0, command.status)
+        elif isinstance(command, Recall):
+            for job in command.ids:
+                yield Line(now, job, "recalled", command.worker, "")
         elif isinstance(command, Revoke):
             yield Line(now, command.job, "revoked", command.worker, "")
         elif isinstance(command, KillWorker) and command.job:

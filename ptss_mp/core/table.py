@@ -29,19 +29,21 @@ class Worker:
         seen, seen_at: the attempt that its marker showed last, and since when.
         given: attempts sent to it, ever.
         ready: it can take jobs.
+        recalled: jobs taken back from it whose ids it has not passed by yet.
         used_up: it has run what it may run; it leaves once it has answered.
         leaving: condemned, killed or retired: it gets nothing more.
         job, at: the attempt it was condemned for; answers after that instant do not count.
     """
 
     __slots__ = (
-        "at", "given", "heard", "id", "job", "leaving", "load", "queue", "ready", "seen", "seen_at", "sent",
-        "used_up", "watch",
+        "at", "given", "heard", "id", "job", "leaving", "load", "queue", "ready", "recalled", "seen",
+        "seen_at", "sent", "used_up", "watch",
     )  # fmt: skip
 
     def __init__(self, number: int, watch: int) -> None:
         self.id = number
         self.queue: dict[int, int] = {}
+        self.recalled: set[int] = set()
         self.load = self.heard = self.sent = self.given = self.job = self.seen = self.seen_at = 0
         self.watch = watch
         self.at = NEVER
@@ -57,6 +59,7 @@ class Table:
         workers: their queues hold the jobs that were sent.
         soft: jobs whose key is due at another instant than their killing deadline -> (that, own due).
         tries: failed attempts so far.
+        returns: deaths of workers in which it was the first in line, and nobody was to blame.
         releases, expiries: when a delayed job is due, and when one that no queue's head tells expires.
     """
 
@@ -69,6 +72,7 @@ class Table:
         self.workers: dict[int, Worker] = {}
         self.soft: dict[int, tuple[int, int]] = {}
         self.tries: dict[int, int] = {}
+        self.returns: dict[int, int] = {}
         self.releases = Timers(self.delayed.__contains__)
         self.expiries = Timers(self._can_expire)
         self._dirty: dict[int, None] = {}  # jobs that may have to give back what they inherited
@@ -94,6 +98,8 @@ class Table:
             self.soft.pop(job, None)
         if self.tries:
             self.tries.pop(job, None)
+        if self.returns:
+            self.returns.pop(job, None)
         if self.ready.current:
             self.ready.forget(job)
         if self.graph.heirs:

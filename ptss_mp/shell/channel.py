@@ -30,8 +30,10 @@ TEE_BYTES = 1 << 20  # of one attempt's output are written through; the warden k
 PUNCH_BYTES = 1 << 20  # consumed output is given back in such pieces
 STACK_BYTES = 64 << 10
 STALL_NS = 200_000_000  # a large answer that has not grown for so long is none: its worker is late, not sending
+DRAINS = 4  # a living worker may flush while it is drained; what it writes then is read later
+READS_MAX = 20  # of one drain: as much as any pipe holds; one who never stops writing holds up nobody
 ENDS = (
-    "succeeded", "failed", "not_picklable", "not_picklable", "cancelled", "deadline",
+    "succeeded", "failed", "not_picklable", "not_picklable", "protocol", "deadline",
 )  # fmt: skip  # by AnswerRow.end, as in core.scheduler
 
 Row = tuple[int, int, int, int]
@@ -54,18 +56,24 @@ class Channel:
         given: the jobs it was sent and has not answered, in order (the core's own queue of this worker).
         flushes: frames of small answers read so far, to compare with the page's generation.
         peeked: jobs whose answer was read from the page and will come by the pipe once more.
+        revoked: jobs that shall not begin, and where their ids stand in the page, until they are answered.
+        recalled: those of them that went to another worker: what this one says of them does not count.
+        answered: attempts whose answer was read, by pipe or page.
+        dry: the last read took all that stood in the pipe.
         verdict: (job, why) once it was sentenced.
         buried: nothing of it runs any more, and the core was told.
         died_at: when its pidfd fired, 0: not yet.
         status: wait status, -1 until the warden has told it.
-        violation: what it sent behind the last good frame that no worker of ours sends.
+        greeted: it came as far as its loop.
+        violation: what it sent behind the last good frame that no worker of ours sends; "": nothing.
     """
 
     __slots__ = (
-        "answers_fd", "base_bytes", "buried", "calls_fd", "cpu_ns", "died_at", "err_at", "err_fd", "failure",
-        "fault_fd", "flushes", "given", "grew_at", "known", "limits", "main", "need", "number", "observed",
-        "out_at", "out_fd", "page", "partial", "peak_bytes", "peeked", "pid", "pidfd", "punched", "ready", "runs",
-        "sent", "slot", "status", "unsent", "verdict", "violation", "words",
+        "answered", "answers_fd", "base_bytes", "buried", "calls_fd", "cpu_ns", "died_at", "dry", "err_at",
+        "err_fd", "failure", "fault_fd", "flushes", "given", "greeted", "grew_at", "known", "limits", "main",
+        "need", "number", "observed", "out_at", "out_fd", "page", "partial", "peak_bytes", "peeked", "pid",
+        "pidfd", "punched", "ready", "recalled", "revoked", "runs", "sent", "slot", "status", "unsent", "verdict",
+        "violation", "words",
     )  # fmt: skip
 
     def __init__(
@@ -90,6 +98,10 @@ class Channel:
         self.given: Iterable[int] = ()
         self.known: set[int] = set()
         self.peeked: set[int] = set()
+        self.revoked: dict[int, int] = {}
+        self.recalled: set[int] = set()
+        self.answered = 0
+        self.dry = False
         self.unsent: deque[memoryview] = deque()
         self.partial = bytearray()
         self.need = 0
@@ -99,9 +111,9 @@ class Channel:
         self.status = -1
         self.observed: tuple[int, int] = (0, 0)  # limit instant, ns observed: of the warden's verdict
         self.verdict: tuple[int, str] | None = None
-        self.violation: Violation | None = None
+        self.violation = ""
         self.failure: wire.ErrorFacts | None = None  # what its initializer raised
-        self.buried = self.ready = False
+        self.buried = self.ready = self.greeted = False
 
     # ---- to the worker
 
@@ -146,15 +158,39 @@ class Channel:
         RUN.pack_into(self.limits, at, first, count, now, timeout, due)
         self.runs += 1
 
-    def revoke(self, job: int, in_flight: set[int]) -> bool:
-        """See to it that a job that was sent does not begin; return True if it runs already."""
-        words, count = self.words, self.words[marker.REVOKED]
-        kept = [j for j in words[marker.REVOKED_AT : marker.REVOKED_AT + count].tolist() if j in in_flight]
-        kept = [*kept[-marker.ANSWERS_MAX + 1 :], job]
-        for i, revoked in enumerate(kept):
-            words[marker.REVOKED_AT + i] = revoked
-        words[marker.REVOKED] = len(kept)
+    def revoke(self, job: int) -> bool:
+        """See to it that a job that was sent does not begin; return True if that came too late.
+
+        Its id is stored into a free place of the page, then the marker is read; the worker stores its marker,
+        then looks at these ids.  No id is ever moved, for the worker may be looking.
+        """
+        words = self.words
+        at = next((i for i in range(marker.ANSWERS_MAX) if i not in self.revoked.values()), None)
+        if at is None:
+            return True
+        self.revoked[job] = at
+        words[marker.REVOKED_AT + at] = job
+        if words[marker.REVOKED] <= at:
+            words[marker.REVOKED] = at + 1
         return self.marked()[0] == job
+
+    def recall(self, jobs: list[int], answers: dict[int, Answer]) -> tuple[list[Row], list[int]]:
+        """Take back what has not begun; return (answers of what is finished, jobs that will never begin here)."""
+        late = {job for job in jobs if self.revoke(job)}
+        rows = self.drain(answers)
+        known = late | {row[0] for row in rows}
+        back = [job for job in jobs if job not in known]
+        self.recalled.update(back)
+        return rows, back
+
+    def _acknowledge(self, rows: list[Row]) -> None:
+        """Free the places of revoked jobs that the worker has passed by."""
+        for row in rows:
+            at = self.revoked.pop(row[0], None)
+            if at is not None:
+                self.words[marker.REVOKED_AT + at] = 0
+        if not self.revoked:
+            self.words[marker.REVOKED] = 0
 
     # ---- from the worker
 
@@ -177,13 +213,15 @@ class Channel:
         """Read what stands in the pipe; note values in `answers`; return the rows, None at the end of file.
 
         Raises:
-            Violation: the first frame is no frame of ours; a later one is kept in `violation`, for what came
+            Violation: the first frame is no frame of ours; a later one is noted in `violation`, for what came
                 before it is good.
         """
         try:
             data = os.read(self.answers_fd, READ_LARGE_BYTES if self.need else READ_BYTES)
         except BlockingIOError:
+            self.dry = True
             return []
+        self.dry = not data
         if not data:
             return None
         if self.partial:
@@ -193,21 +231,16 @@ class Channel:
                 return []
             data, self.partial, self.need = self.partial, bytearray(), 0  # type: ignore[assignment]
         rows: list[Row] = []
+        found: dict[int, Answer] = {} if self.peeked or self.recalled else answers
         try:
-            self._frames(data, rows, answers)
+            self._frames(data, rows, found)
         except Violation as violation:
-            self.violation = violation
+            self.violation = str(violation)
             if not rows:
                 raise
-        if self.peeked and rows:
-            again = {row[0] for row in rows} & self.peeked
-            for job in again:
-                answers.pop(job, None)
-            self.peeked -= again
-            rows = [row for row in rows if row[0] not in again]
-        return rows
+        return self._take(rows, found, answers)
 
-    def _frames(self, data: Any, rows: list[Row], answers: dict[int, Answer]) -> None:
+    def _frames(self, data: Any, rows: list[Row], found: dict[int, Answer]) -> None:
         """Take the whole frames that stand in `data`, and keep what begins behind them."""
         at, size = 0, len(data)
         while size - at >= ANSWERS.size:
@@ -220,7 +253,7 @@ class Channel:
                 break
             if count:
                 self.flushes += blob <= marker.BLOBS_MAX
-                rows += self.frame(data, at + ANSWERS.size, count, blob, answers)
+                rows += self.frame(data, at + ANSWERS.size, count, blob, found)
             else:
                 self._hello(bytes(data[at + ANSWERS.size : end]))
             at = end
@@ -234,24 +267,74 @@ class Channel:
         """True while a large answer is on its way: that is not the job's time."""
         return self.need > READ_BYTES and monotonic_ns() - self.grew_at < STALL_NS
 
+    def _take(self, rows: list[Row], found: dict[int, Answer], answers: dict[int, Answer]) -> list[Row]:
+        """Return the rows that are news, their values noted; what was peeked at comes once more, and is not."""
+        if found is not answers:
+            news = []
+            for row in rows:
+                job = row[0]
+                if job in self.peeked:
+                    self.peeked.remove(job)
+                    continue
+                news.append(row)
+                if job in self.recalled:
+                    self.recalled.remove(job)  # another worker's answer counts
+                else:
+                    answers[job] = found[job]
+            rows = news
+        self.answered += len(rows)
+        if self.revoked:
+            self._acknowledge(rows)
+        return rows
+
+    def drain(self, answers: dict[int, Answer]) -> list[Row]:
+        """Return the rows of all that the worker has finished: what stands in the pipe, then in the page.
+
+        Never raises: noise (`violation`) is no reason to lose what stands before it or in the page.
+        """
+        rows = self._drain_pipe(answers)
+        try:
+            return rows + self.peek(answers)
+        except Violation as violation:
+            self.violation = str(violation)
+            return rows
+
+    def _drain_pipe(self, answers: dict[int, Answer]) -> list[Row]:
+        rows: list[Row] = []
+        for _ in range(DRAINS):
+            self.dry = False
+            for _ in range(READS_MAX):
+                try:
+                    rows += self.read(answers) or ()
+                except Violation as violation:
+                    self.violation = str(violation)
+                if self.dry or self.violation:
+                    break
+            if self.violation or self.words[marker.GENERATION] <= self.flushes:
+                break  # else it has flushed since: into the pipe
+        return rows
+
     def _hello(self, blob: bytes) -> None:
         if blob:
             self.failure = wire.unpack_error(blob)
         else:
-            self.ready = True
+            self.ready = self.greeted = True
+
+    def _is_asked(self, job: int) -> bool:
+        return job in self.given or job in self.peeked or job in self.recalled
 
     def frame(self, data: Any, at: int, count: int, blob: int, answers: dict[int, Answer]) -> list[Row]:
-        """Note the values of one frame; return its facts.
+        """Note the values of one frame, all or none; return its facts.
 
         Raises:
-            Violation: it answers what this worker was not asked; the value of another's job stays untouched.
+            Violation: it answers what this worker was not asked: another's value stays as it is.
         """
         values_at = at + count * FACT.size
         if count == 1:  # the synchronous caller's case, kept short
             kind, raw = VALUE.unpack_from(data, values_at)
             if kind <= wire.INT:
                 row: Row = FACT.unpack_from(data, at)
-                if row[0] not in self.given and row[0] not in self.peeked:
+                if row[0] not in self.given and not self._is_asked(row[0]):
                     raise Violation(f"an answer for job {row[0]}, which it was not given")
                 answers[row[0]] = (kind, raw if kind else None, row)
                 return [row]
@@ -261,7 +344,7 @@ class Channel:
         blobs = view[blobs_at : blobs_at + blob]
         given, found = self.given, {}
         for row, (kind, raw) in zip(rows, VALUE.iter_unpack(view[values_at:blobs_at]), strict=True):
-            if row[0] not in given and row[0] not in self.peeked:
+            if row[0] not in given and not self._is_asked(row[0]):
                 raise Violation(f"an answer for job {row[0]}, which it was not given")
             if kind > wire.BOOL:
                 found[row[0]] = self._large(row, kind, raw, blobs)
@@ -269,7 +352,7 @@ class Channel:
                 found[row[0]] = (wire.NONE, wire.scalar(kind, raw), row)
             else:
                 found[row[0]] = (kind, raw if kind else None, row)
-        answers.update(found)  # all of a frame, or nothing
+        answers.update(found)
         return rows
 
     def _large(self, row: Row, kind: int, raw: int, blobs: memoryview) -> Answer:
@@ -340,9 +423,8 @@ class Channel:
         body += copy[marker.BLOBS_AT : marker.BLOBS_AT + blob]
         found: dict[int, Answer] = {}
         rows = [row for row in self.frame(body, 0, count, blob, found) if row[0] not in self.peeked]
-        for row in rows:
-            answers[row[0]] = found[row[0]]
-            self.peeked.add(row[0])
+        rows = self._take(rows, found, answers)
+        self.peeked.update(row[0] for row in rows)
         return rows
 
     # ---- at its death

@@ -49,6 +49,7 @@ def dispatch(channel: Channel, futures: Iterable[Future[Any]], warden: Warden, m
             rows.append((0, wire.DEFINE, function.number, function.pickled, 0))
         rows.append(call_row(future, due, blobs))
     if last is None:
+        channel.main = channel.main and not rows  # nobody is left to send, so it was not told
         return False
     channel.limit(first, channel.sent - first, now, *last)
     channel.publish()

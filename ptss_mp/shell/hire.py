@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 from multiprocessing import spawn
 from typing import Any
@@ -35,6 +36,10 @@ from .clock import monotonic_ns
 
 TAG = "PTSS_MP_WORKER"  # in the environment of all that stems from a pool: the last line when the warden died
 SWEEPS = 50  # rounds of the sweep by environment; one that forks faster than we read /proc is beyond it
+# A fork of the program in the midst of Popen would inherit the writing end of Popen's error pipe, and the loop
+# would wait for its end of file for as long as that fork lives.  So forks wait for the milliseconds of a start.
+_spawning = threading.Lock()
+os.register_at_fork(before=_spawning.acquire, after_in_parent=_spawning.release, after_in_child=_spawning.release)
 _ONE = (1).to_bytes(8, "little")
 
 
@@ -46,11 +51,13 @@ def python() -> list[str]:
 
 def surroundings() -> dict[str, Any]:
     """Return what workers take over from the program as it is now; a later warden gives them the same."""
+    command = python()
     try:
         cwd = os.getcwd()
     except FileNotFoundError:  # deleted under the program: the warden inherits it as it is
         cwd = None
-    return {"path": list(sys.path), "python": python(), "environ": dict(os.environ), "cwd": cwd}
+        command.append("-P")  # else CPython 3.13.0 looks for that folder at each missing attribute, and fails
+    return {"path": list(sys.path), "python": command, "environ": dict(os.environ), "cwd": cwd}
 
 
 class Warden:
@@ -90,14 +97,15 @@ class Warden:
                 pickle.dump({k: v for k, v in config.items() if k not in ("environ", "cwd")}, f)
             fds = (control.fileno(), me, self.nudge_fd, limits, told)
             code = f"import sys; sys.path[:] = {config['path']!r}; from ptss_mp.warden.main import main; main{fds}"
-            self.process = subprocess.Popen(
-                [*config["python"], "-c", code],
-                pass_fds=fds,
-                start_new_session=True,
-                stdin=subprocess.DEVNULL,
-                env=config["environ"] | {TAG: tag},
-                cwd=config["cwd"],
-            )
+            with _spawning:
+                self.process = subprocess.Popen(
+                    [*config["python"], "-c", code],
+                    pass_fds=fds,
+                    start_new_session=True,
+                    stdin=subprocess.DEVNULL,
+                    env=config["environ"] | {TAG: tag},
+                    cwd=config["cwd"],
+                )
             try:
                 self.pidfd = os.pidfd_open(self.process.pid)
             except OSError:
@@ -204,10 +212,10 @@ class Warden:
             signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
 
     def dismiss(self) -> None:
-        """Let it kill and reap everything; it gives itself 5 s, and gets 6."""
+        """Let it kill and reap everything: it gives itself 5 s, and gets 6.  One that imports does not listen."""
         self._rouse()
         self.quit()
-        if not is_dead(self.pidfd, 6_000):
+        if not self.ready or not is_dead(self.pidfd, 6_000):
             self.kill()
 
     def abandon(self) -> None:

@@ -23,13 +23,12 @@ class Extra:
         after: all prerequisites.
         tries: failed attempts before the current one.
         pausing: the last attempt failed and the next one was not sent yet.
-        deaths: workers that died before its attempt had begun, by the marker (verdicts.judge).
     """
 
-    __slots__ = ("after", "deaths", "needs", "pausing", "tries")
+    __slots__ = ("after", "needs", "pausing", "tries")
 
     def __init__(self, needs: tuple[Any, ...] = (), after: tuple[Any, ...] = ()) -> None:
-        self.needs, self.after, self.tries, self.deaths, self.pausing = needs, after, 0, 0, False
+        self.needs, self.after, self.tries, self.pausing = needs, after, 0, False
 
 
 class Report:

@@ -61,7 +61,8 @@ class Supervisor(Desk):
         self.warden: Warden | None = None
         self.wardens = 0
         self.main_told = self.halted = False
-        self.quit_at, self.unexplained = NEVER, 0
+        self.quit_at = self.warden_by = NEVER  # until then: idle workers leave; the warden is ready
+        self.unexplained = 0
         self.tag = ""
         self.thread = threading.Thread()  # until `start`
 
@@ -89,7 +90,7 @@ class Supervisor(Desk):
 
     def _turn(self) -> None:
         self.events = []
-        at = min(self.core.wake_at, self.unexplained or NEVER, self.quit_at)
+        at = min(self.core.wake_at, self.unexplained or NEVER, self.quit_at, self.warden_by)
         for _, handle, what in self.poller.ready(at, self.busy):
             handle(what)
         if self.halted:
@@ -119,6 +120,8 @@ class Supervisor(Desk):
             self._break(f"no warden can be started: {error}")
             return
         self.main_told = bool(self.main_data)
+        if self.core.start_timeout_ns:
+            self.warden_by = monotonic_ns() + self.core.start_timeout_ns
         self.poller.watch(warden.sock.fileno(), WARDEN_RANK, self._hear, None)
         self.poller.watch(warden.pidfd, CLOCK_RANK, self._warden_died, None)
 
@@ -143,7 +146,7 @@ class Supervisor(Desk):
             elif letter == b"N":
                 self.config["why"] = data[1:].decode()
             elif letter == b"R":
-                self.warden.ready = True
+                self.warden.ready, self.warden_by = True, NEVER
             elif letter == b"B":
                 self._break(f"the warden cannot import what it must:\n{data[1:].decode('utf-8', 'replace')}")
 
@@ -213,27 +216,35 @@ class Supervisor(Desk):
         was_ready = channel.ready
         try:
             rows = channel.read(self.answers)
-            if rows:
-                self._answered(channel, rows)
-            if channel.violation:
-                raise channel.violation
-        except Violation as violation:
-            log.info("worker %d sent %s", channel.pid, violation)
-            self._kill(do.KillWorker(channel.number, "protocol", 0))
-            return
+        except Violation:
+            rows = []
         if rows is None:  # it is dying, or it closed its pipe and can never answer
             self.poller.unwatch(channel.answers_fd)
             self._expect_word(channel)
+        else:
+            self._answered(channel, rows)
+        if channel.violation:
+            self._expel(channel)
+            return
         if channel.ready and not was_ready:
             self.events.append(on.WorkerReady(monotonic_ns(), channel.number))
 
+    def _expel(self, channel: Channel) -> None:
+        log.info("worker %d sent %s", channel.pid, channel.violation or "nothing, and closed its pipe")
+        self._kill(do.KillWorker(channel.number, "protocol", 0))
+
     def _answered(self, channel: Channel, rows: list[Row]) -> None:
+        if not rows:
+            return
         self.events.append(on.Answered(monotonic_ns(), channel.number, rows))
         if self.tee:
             for row in rows:
-                report = self.answers[row[0]][2]
-                if type(report) is Report and (report.out or report.err):
-                    self.callbacks.tee(report)
+                answer = self.answers.get(row[0])  # of a job that was taken back none is kept
+                if answer and type(answer[2]) is Report and (answer[2].out or answer[2].err):
+                    self.callbacks.tee(answer[2])
+        for row in rows:
+            if row[0] not in self.futures:  # cancelled meanwhile: nobody will ask
+                self.answers.pop(row[0], None)
 
     def _writable(self, channel: Channel) -> None:
         if channel.calls_fd >= 0 and not channel.write():
@@ -248,35 +259,31 @@ class Supervisor(Desk):
         channel.died_at = monotonic_ns()
         self.unexplained = self.unexplained or channel.died_at + STATUS_NS
 
-    def _no_word(self, channel: Channel) -> None:
-        channel.died_at = 0
-        if is_dead(channel.pidfd):
-            self._forget(channel)
-        else:
-            self._kill(do.KillWorker(channel.number, "protocol", 0))
-
     def _bury(self, channel: Channel) -> None:
         """Nothing of the worker can run any more: take its last answers, judge, tell the core."""
         if channel.buried:
             return
-        with contextlib.suppress(Violation):
-            while rows := channel.read(self.answers):
-                self._answered(channel, rows)
-        with contextlib.suppress(Violation):
-            if rows := channel.peek(self.answers):
-                self._answered(channel, rows)
+        self._answered(channel, channel.drain(self.answers))
         channel.buried = True
         for fd in (channel.answers_fd, channel.calls_fd):
             self.poller.unwatch(fd)
-        job, why = judge(channel, self.answers, self.futures)
+        job, why = judge(channel)
+        if not job and why == "protocol" and channel.words[marker.COMPLETED] > channel.answered:
+            worker = self.core.workers.get(channel.number)  # it ran to its end, and its answer is lost in the noise
+            job = next((j for j in worker.queue if j not in self.answers), 0) if worker else 0
         if job:
-            self.reports[job] = explain(channel, self.futures.get(job), why, monotonic_ns())
+            report = explain(channel, self.futures.get(job), why, monotonic_ns())
+            if job in self.futures:  # else nobody will ask
+                self.reports[job] = report
             if self.tee:
-                self.callbacks.tee(self.reports[job])
+                self.callbacks.tee(report)
         elif channel.failure:
             log.warning("an initializer raised %s: %s", channel.failure.type_name, channel.failure.text)
             self.config["why"] = f"{channel.failure.type_name}: {channel.failure.text}\n{channel.failure.traceback}"
-        ready = bool(job or channel.flushes or channel.words[marker.READY])
+        if channel.words[marker.READY] == marker.RETIRED and channel.answered:  # by itself: no mark on who comes next
+            left = [j for j in channel.given if j not in self.answers]
+            self.events.append(on.Recalled(monotonic_ns(), channel.number, left))
+        ready = bool(job) or channel.greeted
         self.events.append(on.WorkerDied(monotonic_ns(), channel.number, job, why, ready))
         channel.close_pipes()
 
@@ -292,10 +299,13 @@ class Supervisor(Desk):
         if self.warden:
             self._hear(None)
         now = monotonic_ns()
+        if now >= self.warden_by:
+            self._break(f"the warden is not ready after {self.core.start_timeout_ns / 1e9:g} s: what it preloads hangs")
         marks = {}
         for channel in list(self.channels.values()):
             if channel.died_at and now - channel.died_at >= STATUS_NS:
-                self._no_word(channel)
+                channel.died_at = 0
+                self._forget(channel) if is_dead(channel.pidfd) else self._expel(channel)
             elif not channel.buried:
                 self._readable(channel)
                 marks[channel.number] = (on.SENDING, 0) if channel.receiving else channel.marked()
@@ -344,8 +354,7 @@ class Supervisor(Desk):
         channel = self.channels.get(command.worker)
         if channel is None or channel.buried or channel.verdict:
             return
-        in_flight = set(self.core.workers[command.worker].queue)
-        if channel.revoke(command.job, in_flight):
+        if channel.revoke(command.job):
             now = monotonic_ns()
             self.events.append(on.Condemned(now, command.worker, command.job, "cancelled", now))
             self._kill(do.KillWorker(command.worker, "cancelled", command.job))
@@ -354,9 +363,16 @@ class Supervisor(Desk):
         channel = self.channels.get(command.worker)
         if channel and not channel.buried:
             with contextlib.suppress(Violation):
-                rows = channel.peek(self.answers)
-                if rows:
-                    self._answered(channel, rows)
+                self._answered(channel, channel.peek(self.answers))
+
+    def _recall(self, command: do.Recall) -> None:
+        channel = self.channels.get(command.worker)
+        if channel and not channel.buried and not channel.verdict:
+            rows, back = channel.recall(command.ids, self.answers)
+            self._answered(channel, rows)
+            self.events.append(on.Recalled(monotonic_ns(), command.worker, back))
+            if channel.violation:
+                self._expel(channel)
 
     def _retire(self, command: do.RetireWorker) -> None:
         channel = self.channels.get(command.worker)
@@ -390,7 +406,7 @@ class Supervisor(Desk):
                 channel.close()
             self.channels.clear()
             warden.close()
-            if self.broken:
+            if self.broken or not warden.ready:
                 sweep(warden.tag)
         self.settle_all(self.broken)
         self.callbacks.finish()
@@ -408,6 +424,7 @@ _DO: dict[type, Callable[[Supervisor, Any], None]] = {
     do.Postpone: Supervisor.postpone,
     do.Revoke: Supervisor._revoke,
     do.Peek: Supervisor._peek,
+    do.Recall: Supervisor._recall,
     do.KillWorker: Supervisor._kill,
     do.RetireWorker: Supervisor._retire,
     do.Halt: Supervisor._halt,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .. import marker, wire
+from .. import wire
 from ..core.job import NEVER
 from ..warden.protocol import WHYS
 from .channel import Answer, Channel
@@ -12,8 +12,6 @@ from .report import Extra, Report
 
 if TYPE_CHECKING:
     from ..future import Future
-
-SUSPECT_DEATHS = 3  # a worker is seldom killed from outside between two jobs; never thrice before the same job
 
 
 def extra_of(future: Future[Any]) -> Extra:
@@ -23,12 +21,12 @@ def extra_of(future: Future[Any]) -> Extra:
     return future._extra
 
 
-def judge(channel: Channel, answers: dict[int, Answer], futures: dict[int, Future[Any]]) -> tuple[int, str]:
+def judge(channel: Channel) -> tuple[int, str]:
     """Return (attempt to blame or 0, why) of a worker that is dead.
 
     In this order: the verdict that was told, the verdict that was written, the marker, nobody.
     A limit blames the attempt that the warden named and no other.  A marker that names
-    what this worker was not given was scribbled on, and names nobody.
+    what this worker was not given was scribbled on, or is of a job that has ended: it names nobody.
     """
     marked = channel.marked()[0]
     if marked not in channel.given:
@@ -37,28 +35,9 @@ def judge(channel: Channel, answers: dict[int, Answer], futures: dict[int, Futur
     if not why:
         number, _, _, job = channel.cell()
         why = WHYS[number] if 0 < number < len(WHYS) else ""
-    next_in_line = next((j for j in channel.given if j not in answers), 0)
-    if why == "protocol":
-        job = job or marked or next_in_line  # the bytes came from it
-    elif why not in ("timeout", "deadline"):
-        job = job or marked
-    if not job and _is_suspect(channel, futures.get(next_in_line)):
-        job = next_in_line
-    return job, why or "crashed"
-
-
-def _is_suspect(channel: Channel, future: Future[Any] | None) -> bool:
-    """Return True if so many workers died with this job next in line that it must have begun, and hides it.
-
-    A job can wipe the marker; given out again and again, it would have no end.
-    """
-    if future is None or not channel.words[marker.READY]:  # a worker that cannot start: restart intensity
-        return False
-    if channel.words[marker.READY] == marker.RETIRED and channel.flushes:
-        return False
-    extra = extra_of(future)
-    extra.deaths += 1
-    return extra.deaths >= SUSPECT_DEATHS
+    if not why:
+        return marked, "crashed"
+    return job or (0 if why in ("timeout", "deadline") else marked), why
 
 
 def explain(channel: Channel, future: Future[Any] | None, why: str, now: int) -> Report:
@@ -107,6 +86,8 @@ def explain_end(
     if status == "deadline" and not report.started:
         _late(report, future, now)
         report.error = "its deadline passed before it could start"
+    elif status in ("crashed", "protocol", "timeout") and not report.error:
+        report.error = "its worker died again and again, and each time it was the first in line"
     elif status == "skipped" and not report.error:
         report.error = f"run_if={future._use.rules.run_if!r} did not come true"
     elif status == "cancelled" and not report.error:

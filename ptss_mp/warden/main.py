@@ -83,7 +83,8 @@ def import_all(config: dict[str, Any], options: dict[str, Any]) -> None:
     for name in config["preload"]:
         __import__(name)
     for module, function, args in config["calls"]:
-        getattr(importlib.import_module(module), function)(*args)
+        with contextlib.suppress(Exception, SystemExit):  # each worker will try by itself, and its job will say why
+            getattr(importlib.import_module(module), function)(*args)
     if config["main"]:
         prepare_main(config["main"], options)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 CAP_S = 60.0  # no test waits longer; nothing here takes a tenth of it
 HEAD = "import os, signal, sys, time\nfrom ptss_mp import task\n"
+REPOSITORY = Path(__file__).parents[2]  # what is tested is this, not what may be installed
 PROGRAM = (sys.executable, "-m", "ptss_mp")
 
 
@@ -45,7 +46,7 @@ def start(
     program = subprocess.Popen(
         [*PROGRAM, *map(str, args)],
         cwd=cwd,
-        env=os.environ | env,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)} | env,
         stdin=subprocess.DEVNULL,
         stdout=stdout,
         stderr=subprocess.PIPE,

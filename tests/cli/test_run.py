@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.cli.cli_support import PROGRAM, finish, jobs_file, ptss_mp, start
+from tests.cli.cli_support import PROGRAM, REPOSITORY, finish, jobs_file, ptss_mp, start
 
 OK = "@task\ndef ok(): print('fine')\n"
 FAILS = "@task\ndef fails(): raise ValueError('bad luck')\n"
@@ -266,7 +266,8 @@ def test_a_full_disk_is_told(tmp_path):
 def test_closed_streams(tmp_path, closed):
     path = jobs_file(tmp_path, OK)
     command = ["sh", "-c", f'exec "$@" {closed}', "sh", *PROGRAM, "run", str(path)]
-    ended = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    env = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    ended = subprocess.run(command, capture_output=True, timeout=60, env=env, check=False)
     assert ended.returncode == 0, ended
 
 
@@ -284,3 +285,30 @@ def test_the_command_line_is_quick_to_start(tmp_path):
     code += "print([m for m in sys.modules if m in ('psutil', 'ptss_mp.executor', 'asyncio', 'multiprocessing')])"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert ended.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_current_folder_that_is_gone(tmp_path):
+    path = jobs_file(tmp_path, OK)
+    (tmp_path / "gone").mkdir()
+    script = 'cd "$1" && rmdir "$1" && shift && exec "$@"'
+    command = ["sh", "-c", script, "sh", str(tmp_path / "gone"), *PROGRAM, "run"]
+    env = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    ended = subprocess.run([*command, str(path)], capture_output=True, text=True, timeout=60, env=env, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "fine\n"), ended
+    (tmp_path / "gone").mkdir()
+    ended = subprocess.run([*command, "jobs.py"], capture_output=True, text=True, timeout=60, env=env, check=False)
+    assert ended.returncode == 66, ended
+    assert len(ended.stderr.splitlines()) == 1
+
+
+def test_a_large_batch_is_one_prerequisite(tmp_path):
+    """Linear in the number of values: 20,000 took half a minute when each was compared with all before."""
+    path = jobs_file(tmp_path, "b = task().map(abs, range(20_000))\n@task\ndef s(b): print(sum(b))\n")
+    ended = ptss_mp("run", path, "--workers", "2", "--max-tasks", "5000")
+    assert (ended.status, ended.out) == (0, f"{sum(range(20_000))}\n"), ended
+
+
+@pytest.mark.parametrize("variable", ["HOME", "TMPDIR", "PATH", "LANG"])
+def test_a_poor_environment(tmp_path, variable):
+    ended = ptss_mp("run", jobs_file(tmp_path, OK), **{variable: "/nonexistent", "LC_ALL": "C"})
+    assert (ended.status, ended.out) == (0, "fine\n"), ended

@@ -291,7 +291,6 @@ def test_a_forged_answer_harms_nobody_else(pool, kind):
     assert outcome.as_dict()["finished"] >= outcome.as_dict()["submitted"]
 
 
-@pytest.mark.xfail(reason="a second answer for a settled job blames the first job in the queue of its worker")
 def test_a_forged_answer_is_not_blamed_on_the_next_job(pool):
     ex = pool(1, spares=0)
     forged = ex.submit(deeds.forge, "none")
@@ -299,7 +298,6 @@ def test_a_forged_answer_is_not_blamed_on_the_next_job(pool):
     assert [f.outcome(CAP_S).status for f in [ex.submit(deeds.double, i) for i in range(4)]] == ["succeeded"] * 4
 
 
-@pytest.mark.xfail(reason="with an empty marker nobody is blamed, and the job goes back again and again")
 def test_a_job_that_empties_the_marker_and_dies_is_not_made_for_ever(pool, tmp_path):
     ex = pool(1)
     log = tmp_path / "log"

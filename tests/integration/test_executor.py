@@ -225,7 +225,6 @@ def test_tasks_bring_their_options(pool):
         ex.submit(task().map(deeds.double, [1]))
 
 
-@pytest.mark.xfail(reason="what was sent behind a job that turns out slow stays there, though a worker idles")
 def test_a_job_behind_one_that_became_slow_moves_to_an_idle_worker(pool, gate, tmp_path):
     """Depth bends the order by a millisecond (P3), not by as long as a neighbour hangs (P2)."""
     ex = pool(2)

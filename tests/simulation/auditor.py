@@ -19,7 +19,8 @@ EXIT_NS = 2_000_000_000  # how long a retired worker may take to leave
 BATCH_NS = 1_000_000  # longest that events of one step are apart in the world
 BACKOFF_NS = 1_000_000_000  # API, Retry: doubled each time, up to a minute, 10 % jitter
 PERIOD_NS = 10_000_000_000  # of the restart intensity
-ANSWERS = ("succeeded", "failed", "not_picklable", "not_picklable", "cancelled", "deadline")
+ANSWERS = ("succeeded", "failed", "not_picklable", "not_picklable", "protocol", "deadline")
+RETURNS_MAX = 3  # deaths that a job may outlive as the first in line, blameless; and times it may be passed by
 RETRYABLE = ("failed", "crashed", "timeout")
 HARMLESS = ("succeeded", "skipped")
 
@@ -37,7 +38,7 @@ class Job:
 
     __slots__ = (
         "allowed", "due", "failures", "fn", "fresh", "heirs", "id", "kills", "must", "needs", "not_before",
-        "order", "postponed", "release", "retries", "run_if", "sent_at", "status", "timeout", "where",
+        "order", "postponed", "release", "retries", "returns", "run_if", "sent_at", "status", "timeout", "where",
     )  # fmt: skip
 
     def __init__(self, row: Any) -> None:
@@ -49,7 +50,7 @@ class Job:
         self.needs: dict[int, str] = {}  # prerequisite -> how it ended, "" if it has not
         self.heirs: list[Job] = []
         self.not_before = self.release
-        self.where = self.sent_at = self.failures = 0
+        self.where = self.sent_at = self.failures = self.returns = 0
         self.status = ""
         self.allowed: tuple[str, ...] = ()  # what this step's events let it end with
         self.must = self.postponed = False  # this step's events end the job, or its attempt
@@ -74,11 +75,12 @@ class Job:
 class Worker:
     """What is known of a worker from outside."""
 
-    __slots__ = ("given", "id", "job", "limit", "queue", "ready", "sealed", "since", "why")
+    __slots__ = ("given", "id", "job", "limit", "queue", "ready", "recalled", "sealed", "since", "why")
 
     def __init__(self, number: int, now: int) -> None:
         self.id, self.since = number, now
         self.queue: dict[int, Job] = {}
+        self.recalled: set[int] = set()
         self.given = self.job = 0
         self.limit = NEVER
         self.ready = self.sealed = False
@@ -165,6 +167,9 @@ class Auditor:
         for number, end, started, took in event.rows:
             if number == worker.job and started + took > worker.limit:
                 continue  # after the verdict
+            if number in worker.recalled and number not in worker.queue:
+                worker.recalled.remove(number)
+                continue
             if number not in worker.queue or not 0 <= end < len(ANSWERS):
                 if not worker.why:
                     self.rogue.add(worker.id)
@@ -175,6 +180,10 @@ class Auditor:
                 self.fastest[job.fn] = min(took, self.fastest.get(job.fn, took))
             if job.status or job.must:
                 continue
+            if end == 4:
+                job.returns += 1
+                if job.returns <= RETURNS_MAX:
+                    continue  # passed by in the moment in which it was taken back
             self._attempt_ended(job, ANSWERS[end])
 
     def _attempt_ended(self, job: Job, status: str) -> None:
@@ -196,8 +205,10 @@ class Auditor:
         self.died.add(worker.id)
         self.rogue.discard(worker.id)
         guilty = event.job
-        if event.why == "protocol" and guilty not in worker.queue:
-            guilty = next(iter(worker.queue), 0)
+        first = next((job for job in worker.queue.values() if not job.status and not job.must), None)
+        if not guilty and first:
+            first.returns += 1
+            guilty = first.id if first.returns > RETURNS_MAX else 0
         for job in worker.queue.values():
             job.where = 0
             if job.status or job.must:
@@ -208,6 +219,13 @@ class Auditor:
                 self._must(job, "cancelled")
         if not event.ready and not worker.why:
             self.deaths.append(event.now)
+
+    def _ev_Recalled(self, event: Any) -> None:
+        worker = self.workers.get(event.worker)
+        for number in event.ids:
+            if worker and number in worker.queue:
+                worker.queue.pop(number).where = 0
+                worker.recalled.add(number)
 
     def _ev_WardenDied(self, event: Any) -> None:
         for worker in self.workers.values():
@@ -315,6 +333,13 @@ class Auditor:
     def _do_Peek(self, command: Any) -> None:
         self.require(len(self.workers[command.worker].queue) > 1, "peeked at a worker with one job")
 
+    def _do_Recall(self, command: Any) -> None:
+        worker = self.workers[command.worker]
+        idle = [w for w in self.workers.values() if w.ready and not w.why and not w.queue]
+        self.require(bool(idle), f"recalled from worker {worker.id}, and nobody is idle")
+        live = [job.id for job in worker.queue.values() if not job.status]
+        self.require(set(command.ids) <= set(live[1:]), f"recalled {command.ids} of {live}")
+
     def _do_Revoke(self, command: Any) -> None:
         pair = (command.worker, command.job)
         self.require(pair in self.cancelled_here, f"revoked at {command.worker}, not asked for", command.job)
@@ -400,6 +425,8 @@ class Auditor:
         ready[:] = [job for job in ready if job.id not in sent]
 
     def _send(self, worker: Worker, job: Job) -> None:
+        passed = f"sent again to worker {worker.id}, which has to pass it by"
+        self.require(job.id not in worker.recalled, passed, job.id)
         self.require(not worker.sealed, f"sent to worker {worker.id}, which was for one fresh job", job.id)
         self.require(not job.fresh or not worker.given, f"fresh, sent to the used worker {worker.id}", job.id)
         worker.sealed = job.fresh

@@ -67,6 +67,20 @@ class Worker:
         else:
             self.revoked.add(job)
 
+    def recall(self, ids: list[int]) -> None:
+        """Take back what has not begun; its ids still come up, and are passed by."""
+        if self.state == DEAD:
+            return
+        back = [job for job in ids if job in self.pipe and job not in self.revoked]
+        if self.world.faulty(0.3):
+            late = self.world.rng.choice(ids) if ids else 0  # the worker came to it in this very moment
+            if late in back:
+                back.remove(late)
+                self.revoked.add(late)
+        self.revoked.update(back)
+        self.flush()
+        self.world.tell(ev.Recalled(self.world.now, self.id, back))
+
     def condemn(self, job: int, why: str, at: int) -> None:
         """Sentence it for what this attempt did; it dies a little later, and may still answer until then."""
         if self.state != UP or self.verdict:
@@ -93,6 +107,7 @@ class Worker:
             job = self.pipe.popleft()
             plan = world.plans[job]
             if job in self.revoked:
+                self.revoked.remove(job)
                 self.done.append((job, ev.REVOKED, world.now, 0))
             elif plan.kills <= world.now:
                 self.done.append((job, ev.EXPIRED, world.now, 0))

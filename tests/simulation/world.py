@@ -234,6 +234,8 @@ class World:
                 worker.revoke(command.job)
             elif kind is cmd.Peek:
                 worker.peek()
+            elif kind is cmd.Recall:
+                worker.recall(command.ids)
             elif kind is cmd.KillWorker:
                 worker.kill(command.why, command.job)
             elif not self.faulty(0.2):  # a retired worker may hang in its exit handlers

@@ -215,14 +215,27 @@ def test_the_marked_attempt(hand):
     assert channel.marked() == (0, 0)
 
 
+def listed(words):
+    return words[marker.REVOKED_AT : marker.REVOKED_AT + words[marker.REVOKED]].tolist()
+
+
 def test_a_revoked_job_is_listed_and_told_whether_it_runs(hand):
     channel, words = hand.channel, hand.words
-    assert not channel.revoke(5, {5, 6})
+    assert not channel.revoke(5)
     words[marker.RUNNING] = 6
-    assert channel.revoke(6, {5, 6})
-    assert words[marker.REVOKED_AT : marker.REVOKED_AT + words[marker.REVOKED]].tolist() == [5, 6]
-    assert not channel.revoke(7, {7})
-    assert words[marker.REVOKED_AT : marker.REVOKED_AT + words[marker.REVOKED]].tolist() == [7]
+    assert channel.revoke(6)
+    assert listed(words) == [5, 6]
+    channel._acknowledge([(5, 4, 0, 0)])
+    assert listed(words) == [0, 6], "no id is moved: the worker may be looking"
+    assert not channel.revoke(7)
+    assert listed(words) == [7, 6]
+    channel._acknowledge([(6, 0, 0, 0), (7, 4, 0, 0)])
+    assert listed(words) == []
+
+
+def test_no_place_for_a_revoked_job_is_told_as_too_late(hand):
+    assert not any(hand.channel.revoke(job) for job in range(100, 100 + marker.ANSWERS_MAX))
+    assert hand.channel.revoke(1)
 
 
 def test_a_start_in_the_future_is_not_believed(hand):

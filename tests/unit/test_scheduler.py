@@ -4,8 +4,9 @@ import pytest
 
 from ptss_mp.core import commands as do
 from ptss_mp.core import events as on
+from ptss_mp.core.crew import EXIT_NS, RETURNS_MAX
 from ptss_mp.core.job import NEVER, State
-from ptss_mp.core.scheduler import BUDGET_NS, DEPTH, EXIT_NS, PEEK_NS, WORD_NS
+from ptss_mp.core.scheduler import BUDGET_NS, DEPTH, PEEK_NS, WORD_NS
 from ptss_mp.errors import InternalError
 
 from .driving import MS, US, Drive, S, Spec, edge, row
@@ -321,12 +322,34 @@ def test_answer_within_the_limit_counts_whenever_it_is_read():
 
 
 @pytest.mark.parametrize("bad", [(1, 99, 0, 0), (7, on.OK, 0, 0)])
-def test_nonsense_ends_the_worker_and_fails_the_job_it_had(bad):
+def test_nonsense_ends_the_worker_and_the_shell_says_whose_it_was(bad):
     drive = Drive()
     drive.submit(row(1))
     assert drive.step(on.Answered(drive.now, 1, [bad])) == [do.KillWorker(1, "protocol", 0)]
     assert drive.step(on.Answered(drive.now, 1, [bad])) == []
-    drive.die(1, 0, "protocol")
+    drive.die(1, 1, "protocol")
+    assert drive.ends == {1: "protocol"}
+
+
+def test_who_is_first_in_line_at_death_after_death_is_not_innocent():
+    drive = Drive(spares=1)
+    drive.submit(row(1), row(2))
+    for _ in range(RETURNS_MAX + 1):
+        assert drive.ends == {}
+        (worker,) = drive.core.active
+        drive.step(on.WorkerDied(drive.now, worker, 0, "crashed", True))
+        for start in drive.all(do.StartWorker):
+            drive.step(on.WorkerReady(drive.now, start.worker))
+    assert drive.ends == {1: "crashed"}
+
+
+def test_a_job_that_its_worker_passes_by_again_and_again_ends():
+    drive = Drive()
+    drive.submit(row(1))
+    for _ in range(RETURNS_MAX):
+        drive.answer(1, 1, end=on.REVOKED)
+        assert drive.sent == {1: [1]}
+    drive.answer(1, 1, end=on.REVOKED)
     assert drive.ends == {1: "protocol"}
 
 
@@ -369,6 +392,33 @@ def test_a_scribbled_start_counts_from_its_first_sight():
     drive.submit(row(1, Spec(1, timeout_ns=5 * MS)))
     assert drive.wait(5 * MS + WORD_NS, marks={1: (1, 0)}) == []
     assert drive.wait(5 * MS + WORD_NS, marks={1: (1, 0)}) == [do.KillWorker(1, "timeout", 1)]
+
+
+def test_what_stands_behind_a_slow_job_goes_to_an_idle_worker():
+    drive = Drive(workers=2)
+    drive.teach()
+    drive.submit(*(row(job) for job in range(1, 9)))
+    assert drive.sent == {1: [1, 2, 3, 4], 2: [5, 6, 7, 8]}
+    drive.answer(2, 5, 6, 7, 8, took=10 * US)
+    assert drive.wait(PEEK_NS, marks={1: (1, S)}) == [do.Peek(1), do.Recall(1, [2, 3, 4])]
+    drive.step(on.Recalled(drive.now, 1, [2, 3]))  # 4 had begun meanwhile, or was finished
+    assert drive.sent == {2: [2, 3]}
+    drive.submit(row(9))
+    assert drive.sent == {2: [9]}, "a worker that is late is not free"
+    drive.answer(1, 1, took=5 * S)
+    drive.step(on.Answered(drive.now, 1, [(2, on.REVOKED, drive.now, 0), (3, on.REVOKED, drive.now, 0)]))
+    drive.answer(2, 2, 3, 9, took=10 * US)
+    drive.answer(1, 4, took=10 * US)
+    assert set(drive.ends) == {1, 2, 3, 4, 5, 6, 7, 8, 9}
+    assert set(drive.ends.values()) == {"succeeded"}
+
+
+def test_nothing_is_taken_back_while_nobody_is_idle():
+    drive = Drive(workers=1)
+    drive.teach()
+    drive.submit(row(1), row(2))
+    assert drive.wait(PEEK_NS, marks={1: (1, S)}) == [do.Peek(1)]
+    assert drive.core.wake_at == drive.now + WORD_NS
 
 
 def test_silent_worker_with_more_than_one_job_is_peeked_at():

@@ -1,0 +1,132 @@
+"""Who works: workers are asked for, become ready, get nothing more, die.
+
+At most `max_workers` are `active` and get jobs; `spares` more stand by, warm.
+Deaths that no job explains are counted against the restart intensity; a job
+that outlives too many of them as the first in line is explanation enough.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from . import commands as do
+from . import events as on
+from .job import NEVER
+from .restart import RestartWindow
+from .table import Table, Worker
+
+EXIT_NS = 2_000_000_000  # a retired worker runs its exit handlers; after that it is killed
+RETURNS_MAX = 3  # deaths of workers that a job outlives as the first in line, blameless (dask allows as many)
+
+
+class Crew(Table):
+    """The workers, and the pool's life as far as they need to know it.
+
+    Attributes:
+        active: ready workers that get jobs; spares: ready ones that do not yet.
+        staff: workers that are not leaving.
+        closed, dropping, halted, broken: how far the end is.
+    """
+
+    def __init__(
+        self, max_workers: int, spares: int, max_tasks: int, restarts: RestartWindow, start_timeout_ns: int
+    ) -> None:
+        super().__init__()
+        self.max_workers, self.spare_workers, self.max_tasks = max_workers, spares, max_tasks
+        self.start_timeout_ns = start_timeout_ns
+        self.active: dict[int, Worker] = {}
+        self.spares: deque[Worker] = deque()
+        self.staff = 0
+        self.restarts = restarts
+        self.closed = self.dropping = self.halted = False
+        self.broken = ""
+        self._last_worker = 0
+        self._out: list[do.Command] = []  # of the running step
+
+    def _worker_ready(self, event: on.WorkerReady) -> None:
+        worker = self.workers.get(event.worker)
+        if worker is None or worker.ready or worker.leaving:
+            return
+        worker.ready = True
+        worker.watch = NEVER
+        if len(self.active) < self.max_workers:
+            self.active[worker.id] = worker
+        else:
+            self.spares.append(worker)
+
+    def _hire(self) -> None:
+        # whoever is idle while a job is ready is of no use to it: it needs an unused process
+        busy = len(self.active) if self.ready.head() else sum(1 for w in self.active.values() if w.queue)
+        wanted = min(self.max_workers, len(self.ready) + busy) + self.spare_workers
+        while self.staff < wanted and not self.broken and not self.halted:
+            self._last_worker += 1
+            until = self.now + self.start_timeout_ns if self.start_timeout_ns else NEVER
+            self.workers[self._last_worker] = Worker(self._last_worker, until)
+            self.staff += 1
+            self._out.append(do.StartWorker(self._last_worker))
+
+    def _leave(self, worker: Worker) -> None:
+        """The worker gets nothing more; a spare takes its place."""
+        if worker.leaving:
+            return
+        worker.leaving = True
+        worker.watch = NEVER
+        self.staff -= 1
+        if self.active.pop(worker.id, None):
+            if self.spares:
+                spare = self.spares.popleft()
+                self.active[spare.id] = spare
+        elif worker in self.spares:
+            self.spares.remove(worker)
+
+    def _retire(self, worker: Worker) -> None:
+        self._leave(worker)
+        worker.watch = self.now + EXIT_NS
+        self._out.append(do.RetireWorker(worker.id))
+
+    def _kill(self, worker: Worker, why: str, job: int) -> None:
+        self._leave(worker)
+        worker.watch = NEVER
+        self._out.append(do.KillWorker(worker.id, why, job))
+
+    def _condemned(self, event: on.Condemned) -> None:
+        worker = self.workers.get(event.worker)
+        if worker:
+            worker.job, worker.at = event.job, event.at
+            self._leave(worker)
+
+    def _give_way(self, worker: Worker) -> None:
+        """The first in line needs an unused process: make room for one, unless one is here or on its way."""
+        if any(not other.given for other in self.active.values()):
+            return
+        starting = self.staff - len(self.active) - len(self.spares)
+        full = self.staff >= self.max_workers + self.spare_workers
+        if self.spares or (full and not starting):
+            self._retire(worker)
+
+    def _suspect(self, worker: Worker) -> int:
+        """Nobody is to blame for a death; but who is first in line at death after death is not innocent."""
+        first = next((job for job in worker.queue if job in self.jobs), 0)
+        return first if first and self._suspicion(first) > RETURNS_MAX else 0
+
+    def _suspicion(self, job: int) -> int:
+        """Note one more innocent return of a job; return how many there were."""
+        self.returns[job] = self.returns.get(job, 0) + 1
+        return self.returns[job]
+
+    def _warden_died(self, _event: on.WardenDied) -> None:
+        for worker in self.workers.values():
+            self._leave(worker)  # they die with it, which explains their deaths
+        self._unexplained("the warden died again and again")
+
+    def _unexplained(self, what: str) -> None:
+        """A death that no job explains.  Too many: no worker can be had; say so, never spin."""
+        window = self.restarts
+        if not window.exceeded(self.now):
+            return
+        self.broken = f"{what}: more than {window.intensity} times in {window.period_ns / 1e9:g} s"
+        self.closed = self.dropping = True
+        for job in self.jobs:
+            self._forget(job)
+        for container in (self.jobs, self.graph.waiting, self.graph.successors, self.delayed):
+            container.clear()
