@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from . import wire
-from .wire import BOOL, BYTES, FLOAT, INT, INT_MAX, NONE, PICKLE, STACK_GLOBAL, STR
+from .wire import BOOL, BYTES, EXIT_CODE_MAX, FLOAT, INT, INT_MAX, NONE, PICKLE, STACK_GLOBAL, STR
 
 
 def describe(error: BaseException, keep: bool = True) -> bytes:
@@ -23,9 +23,9 @@ def describe(error: BaseException, keep: bool = True) -> bytes:
     """
     pickled, code, name = b"", None, "Exception"
     if isinstance(error, SystemExit):
-        code = int(error.code) if isinstance(error.code, int) else int(error.code is not None)
-        code = code if abs(code) < 1 << 31 else 255  # as the interpreter ends a program that asks for that
-    with contextlib.suppress(BaseException):
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        code = max(-EXIT_CODE_MAX, min(code, EXIT_CODE_MAX))
+    with contextlib.suppress(BaseException):  # a metaclass may have its say
         name = str(type(error).__qualname__)
     if keep and isinstance(error, Exception):
         with contextlib.suppress(BaseException):

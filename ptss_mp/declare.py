@@ -82,10 +82,6 @@ def _mapping(value: Any, what: str) -> None:
         raise InvalidType(f"{what} must be a mapping with text keys, not {type(value).__name__}")
 
 
-def _anything(_value: Any, _what: str) -> None:
-    """`after` is resolved by the executor that knows the Futures and names."""
-
-
 _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "name": text,
     "priority": lambda v, w: whole(v, w, -PRIORITY_MAX, PRIORITY_MAX),
@@ -93,7 +89,7 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "deadline": _instant,
     "on_miss": _one_of("kill", "finish"),
     "timeout": duration_ns,
-    "after": _anything,
+    "after": lambda _v, _w: None,  # the executor knows Futures and names, and refuses the rest
     "run_if": _one_of("success", "done", "failure"),
     "retries": lambda v, w: whole(v, w, 0, RETRIES_MAX),
     "fresh": _flag,
@@ -147,6 +143,8 @@ class Options:
                     raise InvalidType(f"{field} cannot be None")
                 continue
             _CHECKS[field](value, field)
+            if field == "after" and isinstance(value, Iterable) and not isinstance(value, str):
+                object.__setattr__(self, field, tuple(value))  # now: it may be a generator, or changed later
 
     def given(self) -> tuple[str, ...]:
         """Return the names of the fields that were given, in order of declaration."""

@@ -70,26 +70,27 @@ class Subscription:
 
 
 class Scope:
-    """A view's options and whose view it is of.  Futures hold this, not the view.
+    """A view's options, whose view it is of, and whether it was shut down.  Futures hold this, not the view.
 
     So an Executor that is dropped is gone at once, and ends, whoever keeps its Futures.
     """
 
-    __slots__ = ("options", "parent")
+    __slots__ = ("closed", "options", "parent")
 
     def __init__(self, options: Options, parent: Scope | None) -> None:
-        self.options, self.parent = options, parent
+        self.options, self.parent, self.closed = options, parent, False
 
 
 class ExecutorView(cf.Executor):
     """The pool under options of its own; made by `options(...)`."""
 
-    def __init__(self, pool: Pool, options: Options, rules: Rules, parent: ExecutorView | None) -> None:
+    def __init__(
+        self, pool: Pool, given: Options, options: Options, rules: Rules, parent: ExecutorView | None
+    ) -> None:
         self._pool = pool
-        self._options = options
-        self._parent = parent
+        self._given, self._options = given, options  # of the views alone; with the Executor's (or a Task's)
+        self._parent = parent  # an Executor ends when it is dropped: a view of it is a reason to keep it
         self._scope: Scope = Scope(options, parent._scope if parent else None)
-        self._closed = False
         self._uses: dict[Any, Use] = {}
         self._rules = rules
         self._special = any(
@@ -116,7 +117,7 @@ class ExecutorView(cf.Executor):
             use = self._use(fn)
         if pool.max_pending is not None:
             pool.wait_for_room()  # first: the pool may be stopped meanwhile
-        if pool.state is not State.RUNNING or self._closed or pool.broken:
+        if pool.state is not State.RUNNING or pool.views_ended or pool.broken:
             self._open()
         call: Any = args
         if kwargs or use.function.number < 0:
@@ -137,8 +138,11 @@ class ExecutorView(cf.Executor):
         return future
 
     def _open(self) -> None:
-        if self._closed:
-            raise ExecutorClosed("cannot schedule new futures after shutdown of this view")
+        scope: Scope | None = self._scope
+        while scope is not None:
+            if scope.closed:
+                raise ExecutorClosed("cannot schedule new futures after shutdown of this view")
+            scope = scope.parent
         self._pool.open()
 
     def _use(self, fn: Any) -> Use:
@@ -146,13 +150,12 @@ class ExecutorView(cf.Executor):
         if not callable(fn):
             raise InvalidType(f"a job needs a function, not {type(fn).__name__}")
         pool, view = self._pool, self
-        given = self._options
         if isinstance(fn, Task):
             if fn.items is not None:
                 raise InvalidType(f"{fn.name!r} is a batch; a jobs file runs it, submit takes single tasks")
-            given = fn.options | self._options
-            view = ExecutorView(pool, given, rules(given), self)
-        name = given.get("name") or (fn.name if isinstance(fn, Task) else name_of(fn))
+            options = pool.base | fn.options | self._given
+            view = ExecutorView(pool, self._given, options, rules(options), self)
+        name = view._options.get("name") or (fn.name if isinstance(fn, Task) else name_of(fn))
         try:
             function = pool.function(fn)
         except Exception:
@@ -241,7 +244,8 @@ class ExecutorView(cf.Executor):
         if buffersize is not None:
             whole(buffersize, "buffersize", 1, PENDING_MAX)
         until = None if timeout is None else time.monotonic() + timeout
-        items = zip(*map(iter, iterables), strict=False)
+        # a zip that is asked again at its end pulls from its first iterable; a generator that has ended does not
+        items = (item for item in zip(*map(iter, iterables), strict=False))
         waiting: deque[Future[T]] = deque()
         for item in items:
             waiting.append(self.submit(fn, *item))
@@ -252,18 +256,19 @@ class ExecutorView(cf.Executor):
     def _results(self, fn: Any, items: Iterator[Any], waiting: deque[Future[T]], until: float | None) -> Iterator[T]:
         try:
             while waiting:
-                left = None if until is None else until - time.monotonic()
-                value = waiting[0].result(left)
-                waiting.popleft()
-                for item in items:
-                    waiting.append(self.submit(fn, *item))
-                    break
-                yield value
-                del value  # the iterator does not keep what it has given out
+                yield self._next(fn, items, waiting, until)  # no name here: it is not kept once given out
         finally:
             for future in waiting:
                 if not future.running():
                     future.cancel()
+
+    def _next(self, fn: Any, items: Iterator[Any], waiting: deque[Future[T]], until: float | None) -> T:
+        value = waiting[0].result(None if until is None else until - time.monotonic())
+        waiting.popleft()
+        for item in items:
+            waiting.append(self.submit(fn, *item))
+            break
+        return value
 
     def options(self, **options: Any) -> ExecutorView:
         """Return the same pool under further options (`declare.Options`); the later win.
@@ -274,7 +279,7 @@ class ExecutorView(cf.Executor):
         if not RULED.issuperset(options):  # names and prerequisites are of one job: not worth a place
             return ExecutorView(self._pool, *self._merged(options), self)
         compiled = self._pool.compiled
-        key = (self._options, *((name, type(value), value) for name, value in options.items()))
+        key = (self._given, *((name, type(value), value) for name, value in options.items()))
         try:
             known = compiled.get(key)
         except TypeError:  # something in it has no hash
@@ -285,13 +290,14 @@ class ExecutorView(cf.Executor):
                 compiled[key] = known
         return ExecutorView(self._pool, *known, self)
 
-    def _merged(self, options: dict[str, Any]) -> tuple[Options, Rules]:
+    def _merged(self, options: dict[str, Any]) -> tuple[Options, Options, Rules]:
         given = make_options(**options)
         for field in DECLARED_ONLY:
             if getattr(given, field) is not UNSET:
                 raise InvalidOption(f"{field} belongs to a task; submit takes arguments as they are")
-        merged = self._options | given
-        return merged, rules(merged) if RULED.intersection(options) else self._rules
+        more = self._given | given
+        merged = self._pool.base | more
+        return more, merged, rules(merged) if RULED.intersection(options) else self._rules
 
     # ---- life
 
@@ -302,7 +308,7 @@ class ExecutorView(cf.Executor):
             wait: return only when that is settled.
             cancel_futures: cancel what has not started.
         """
-        self._closed = True
+        self._scope.closed = self._pool.views_ended = True
         mine = [f for f in list(self._pool.futures.values()) if self._owns(f)]
         for future in mine:
             if cancel_futures and not future.running():
@@ -376,7 +382,7 @@ class ExecutorView(cf.Executor):
 
 
 POOL_VERBS = frozenset(
-    ("start", "pause", "resume", "drain", "join", "stop", "terminate_workers", "kill_workers")
+    ("start", "pause", "resume", "drain", "stop", "terminate_workers", "kill_workers")
 )  # fmt: skip
 
 
@@ -424,6 +430,8 @@ class Executor(ExecutorView):
         restart_intensity: tuple[int, float] = (10, 10.0),
         name: str | None = None,
     ) -> None:
+        if type(max_workers) is int and max_workers <= 0:
+            raise InvalidOption(f"max_workers must be greater than 0, not {max_workers}")
         workers = cpus() if max_workers is None else whole(max_workers, "max_workers", 1, WORKERS_MAX)
         if initializer is not None and not callable(initializer):
             raise InvalidType("initializer must be callable")
@@ -471,8 +479,8 @@ class Executor(ExecutorView):
         title = name or f"ptss_mp-{next(_numbers)}"
         pool = Pool(core, config, slots, capture == "tee", title, max_pending=max_pending)
         pool.notice_main(config["options"]["initializer"])
-        given = Options(fresh=True) | options if fresh else options
-        super().__init__(pool, given, rules(given), None)
+        pool.base = Options(fresh=True) | options if fresh else options
+        super().__init__(pool, Options(), pool.base, rules(pool.base), None)
         weakref.finalize(self, pool.close_down, False).atexit = False
 
     def start(self) -> Self:
@@ -558,7 +566,6 @@ class Executor(ExecutorView):
             wait: return only when all has ended and every callback has run (from a callback: when all has ended).
             cancel_futures: cancel what has not started; what runs goes on.
         """
-        self._closed = True
         self._pool.close_down(cancel_futures)
         if wait:
             self._pool.join()

@@ -142,7 +142,9 @@ class Future(cf.Future, Generic[T]):  # type: ignore[type-arg]
         """How much of the window from release to deadline is left; None without a deadline."""
         if self._due >= self._use.pool.never:
             return None
-        end = self._report.finished if self.done() and isinstance(self._report, Report) else time.monotonic_ns()
+        end, facts = time.monotonic_ns(), self._report
+        if self.done() and facts is not None:
+            end = facts.finished if isinstance(facts, Report) else facts[2] + facts[3]
         left = (self._due - end) / max(1, self._due - self._release)
         if left <= 0:
             return "exceeded"
@@ -234,7 +236,7 @@ class Future(cf.Future, Generic[T]):  # type: ignore[type-arg]
 
     def _wake(self) -> bool:
         if self._locks is not None:
-            for lock in self._locks:
+            for lock in list(self._locks):  # one C call: who gives up waiting takes its lock out
                 if lock.locked():
                     lock.release()
         if self._cond is not None:
@@ -255,9 +257,15 @@ class Future(cf.Future, Generic[T]):  # type: ignore[type-arg]
             if self._locks is None:
                 self._locks = []
             self._locks.append(lock)
-        if self._state not in _ENDED:
-            lock.acquire(True, -1 if timeout is None else max(0.0, min(timeout, threading.TIMEOUT_MAX)))
-        return self._state in _ENDED
+        try:
+            if self._state not in _ENDED:
+                lock.acquire(True, -1 if timeout is None else max(0.0, min(timeout, threading.TIMEOUT_MAX)))
+        finally:
+            ended = self._state in _ENDED
+            if not ended:  # who polls with a short timeout must not leave a lock each time
+                with _MAKING:
+                    self._locks.remove(lock)
+        return ended
 
     def _settled(self, timeout: float | None) -> None:
         if self._state not in _ENDED and not self._wait(timeout):

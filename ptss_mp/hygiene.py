@@ -52,7 +52,7 @@ class Hygiene:
         if signal.pthread_sigmask(signal.SIG_BLOCK, ()) != self.mask:
             signal.pthread_sigmask(signal.SIG_SETMASK, self.mask)
             found = True
-        for timer in (signal.ITIMER_REAL, signal.ITIMER_PROF):
+        for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
             if signal.getitimer(timer)[0]:
                 signal.setitimer(timer, 0)
                 found = True

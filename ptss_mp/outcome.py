@@ -53,9 +53,6 @@ class Status(StrEnum):
     PROTOCOL = "protocol"
 
 
-# Which ends `retries=n` covers.
-RETRIED = frozenset((Status.FAILED, Status.CRASHED, Status.TIMEOUT))
-
 # What an end counts in the exit status of a run; "dependency" counts as its root.
 EXIT_STATUS = {
     Status.SUCCEEDED: 0,

@@ -27,6 +27,8 @@ from .shell.supervisor import Supervisor
 from .shell.use import Function, by_reference, pickled_reference
 
 WORKERS_MAX = 1_000  # each costs the parent eight descriptors
+# `__main__` as a pickle names a module (protocol 4 and 5, 0 to 3); a text that only speaks of it is no reference.
+MAIN_NAMES = (b"\x8c\x08__main__", b"c__main__\n")
 NO_GUARD = """\
 a worker is importing this program's main module, and that started an Executor.
 Put what must run only once under these two lines:
@@ -51,12 +53,14 @@ class Pool(Supervisor):
         super().__init__(*args)
         self.lock = threading.RLock()  # of starting and of the tables below; held for microseconds
         self.state = State.INITIALIZED
-        self.compiled: dict[Any, tuple[Options, Rules]] = {}  # what `options(...)` gave so far
+        self.base = Options()  # the Executor's: a Task's come between them and a view's
+        self.compiled: dict[Any, tuple[Options, Options, Rules]] = {}  # what `options(...)` gave so far
         self.functions: dict[Any, Function] = {}
         self.value_numbers: dict[str, int] = {}
         self.names: weakref.WeakValueDictionary[str, Future[Any]] = weakref.WeakValueDictionary()
         self.max_pending = max_pending
         self.pid = 0
+        self.views_ended = False  # some view was shut down: `submit` looks closer
         if max_pending is not None:
             self.room = threading.Condition()
 
@@ -83,7 +87,7 @@ class Pool(Supervisor):
 
     def notice_main(self, pickled: bytes) -> None:
         """If a call refers to `__main__`, let warden and workers import it (once)."""
-        if self.main_data or b"__main__" not in pickled:
+        if self.main_data or not any(name in pickled for name in MAIN_NAMES):
             return
         data = spawn.get_preparation_data("ptss_mp")
         data["authkey"] = bytes(data["authkey"])
@@ -112,6 +116,8 @@ class Pool(Supervisor):
             raise RuntimeError("this executor was started by the process before its fork; make another one here")
         if self.broken:
             raise PoolBroken(str(self.broken))
+        if _exiting:
+            raise RuntimeError("cannot schedule new futures after interpreter shutdown")
         if self.state in (State.SHUTTING_DOWN, State.STOPPED):
             raise ExecutorClosed("cannot schedule new futures after shutdown")
         if self.state is not State.INITIALIZED:
@@ -183,8 +189,13 @@ class Pool(Supervisor):
 _live: weakref.WeakSet[Pool] = weakref.WeakSet()
 
 
+_exiting = False  # the interpreter is: nothing can be started any more
+
+
 def _at_exit() -> None:
     """Interpreter exit finishes the work, as the standard library's executors do."""
+    global _exiting  # noqa: PLW0603 - a fact of the process
+    _exiting = True
     for pool in list(_live):
         pool.close_down(False)
     for pool in list(_live):

@@ -25,16 +25,22 @@ def name_of(fn: Any) -> str:
 
 
 def instants(given: Options, use: Use, now: int) -> tuple[int, int]:
-    """Return (release, deadline) of a job submitted now, as instants of the monotonic clock."""
+    """Return (release, deadline) of a job submitted now, as instants of the monotonic clock.
+
+    What lies before its beginning counts as 0, what lies beyond the core's range as NEVER.
+    """
     start, deadline = given.get("start_time"), given.get("deadline")
     release = now
     if isinstance(start, datetime):
         release = monotonic(start)
     elif start is not None:
         release = now + duration_ns(start, "start_time")
+    due = NEVER
     if isinstance(deadline, datetime):
-        return release, monotonic(deadline)
-    return release, release + use.deadline_ns if use.deadline_ns else NEVER
+        due = monotonic(deadline)
+    elif use.deadline_ns:
+        due = release + use.deadline_ns
+    return min(max(0, release), NEVER), min(max(0, due), NEVER)
 
 
 def pickled_call(use: Use, args: Any, kwargs: Any, needs: dict[Future[Any], int]) -> bytes:

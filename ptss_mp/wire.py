@@ -27,7 +27,6 @@ DEFINE, PREPARE_MAIN = 0, 1  # what a row with job 0 says
 BY_VALUE = -1  # fn of a call that carries its function
 
 INLINE_BYTES = 64 << 10  # a longer argument goes raw behind the rows, not through marshal
-ROWS_BYTES_MAX = 64 << 20  # 64 rows of INLINE_BYTES and their prerequisites, with room
 BLOB_BYTES_MAX = 1 << 36  # 64 GiB: no result of a machine this is for is larger; a longer claim is no frame of ours
 
 # How an attempt ended: core.events.AnswerRow.end
@@ -45,6 +44,7 @@ NOTHING: Value = (NONE, None)
 _FLOAT, _RAW = struct.Struct("<d"), struct.Struct("<q")
 _ERROR = struct.Struct("<4Iq")
 NO_EXIT_CODE = -(1 << 40)
+EXIT_CODE_MAX = (1 << 31) - 1  # of sys.exit(n): a larger n is told as this
 TEXT_MAX = 64 << 10  # of an exception's text; a longer one is cut in the middle of nothing useful
 TRACEBACK_MAX = 256 << 10
 

@@ -2,7 +2,7 @@
 
 It may be killed at any instruction, and is, at a limit; so nothing here needs
 cleaning up and no lock is ever held.  What it is doing stands in the marker
-page (wire.py), the finished answers too, until they leave by one writev: a
+page (marker.py), the finished answers too, until they leave by one writev: a
 crash or a hang behind them loses and delays none.
 
 Function and arguments are decoded inside the marked attempt, and the result is
@@ -90,16 +90,15 @@ class Loop:
             words[STARTED] = started
             words[NUMBER] = self.completed
             words[RUNNING] = job  # last: it runs while number == completed
-            result = None
+            if type(call) is int:
+                call, at = blobs[at : at + call], at + call  # type: ignore[index, operator]
+            if needs:
+                needs, at = with_blobs(needs, blobs, at)
             if words[REVOKED] and job in words[marker.REVOKED_AT : marker.REVOKED_AT + words[REVOKED]].tolist():
                 end, kind, raw, blob = wire.WAS_REVOKED, NONE, 0, None
             elif due and started >= due:
                 end, kind, raw, blob = wire.HAD_EXPIRED, NONE, 0, None
             else:
-                if type(call) is int:
-                    call, at = blobs[at : at + call], at + call  # type: ignore[index, operator]
-                if needs:
-                    needs, at = with_blobs(needs, blobs, at)
                 end, kind, raw, blob = self.attempt(fn, call, needs)
             if getpid() != self.pid:
                 os._exit(FELL_THROUGH)
@@ -115,12 +114,11 @@ class Loop:
             self.answer(job, end, started, ended - started, kind, raw, costs, blob)
             if self.hygiene.spoiled:
                 self.retire()
-            call = needs = result = blob = None
+            call = needs = blob = None
             if ended - self.flushed_at > FLUSH_NS or self.count == marker.ANSWERS_MAX:
                 self.flush()
                 ended = clock()
             started = ended
-        del result
 
     def attempt(self, fn: int, call: Any, needs: Any) -> tuple[int, int, int, bytes | None]:
         """Decode, call, encode; return (end, kind, raw, blob)."""

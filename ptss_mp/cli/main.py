@@ -11,7 +11,7 @@ from typing import NoReturn
 from .exits import CommandError, Exit
 from .text import emit, say
 
-WORKERS_MAX = 1024  # processes beyond it are a typing error on the hosts this is for
+WORKERS_MAX = 1000  # as pool.WORKERS_MAX (a test compares), which would have to be imported for --help
 TASKS_MAX = 100_000_000
 STATUSES = """\
 exit status: 0 all succeeded or were skipped, 1 some job failed, 2 usage, 3 only deadlines were missed,

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from ..errors import InternalError
@@ -519,12 +520,7 @@ class Scheduler(Crew):
 
 
 _NEVER_KEY = NEVER << DUE_SHIFT
-
-
-def _load(worker: Worker) -> int:
-    return worker.load
-
-
+_load = attrgetter("load")
 _ON: dict[type, Callable[[Scheduler, Any], None]] = {
     on.Submitted: Scheduler._submitted,
     on.Answered: Scheduler._answered,

@@ -7,17 +7,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.story import Line, narrate, story
+from ..outcome import Status
 from ..shell.clock import wall
 
 if TYPE_CHECKING:
     from ..pool import Pool
 
-_LAST = frozenset(
-    (
-        "succeeded", "failed", "crashed", "timeout", "deadline", "dependency", "skipped", "cancelled",
-        "not_picklable", "interrupted", "protocol",
-    )
-)  # fmt: skip
+_LAST = frozenset(Status)
 
 
 class Event(NamedTuple):

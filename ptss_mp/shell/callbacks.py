@@ -59,7 +59,7 @@ class Callbacks:
                 return
             try:
                 what()
-            except BaseException:  # SystemExit too: it would end this thread, and every later callback with it
+            except BaseException:  # SystemExit too: the next callback has a right to run
                 log.exception("an observer or callback raised")
             del what  # nobody keeps the last result alive
 
@@ -69,7 +69,7 @@ def run_callbacks(future: Any) -> None:
     for callback in future._done_callbacks:
         try:
             callback(future)
-        except BaseException:
+        except BaseException:  # SystemExit and asyncio's CancelledError too: nobody above could use them
             log.exception("exception calling callback for %r", future)
 
 

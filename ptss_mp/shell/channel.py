@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from .. import marker, wire
+from ..core.scheduler import ENDS
 from ..warden import kernel
 from ..warden.protocol import FDS, HEAD, RUN, RUNS, RUNS_AT, SLOT_BYTES, VERDICT_AT
 from ..wire import ANSWERS, BLOB_BYTES_MAX, CALLS, COSTS, FACT, VALUE
@@ -30,11 +31,8 @@ TEE_BYTES = 1 << 20  # of one attempt's output are written through; the warden k
 PUNCH_BYTES = 1 << 20  # consumed output is given back in such pieces
 STACK_BYTES = 64 << 10
 STALL_NS = 200_000_000  # a large answer that has not grown for so long is none: its worker is late, not sending
-DRAINS = 4  # a living worker may flush while it is drained; what it writes then is read later
 READS_MAX = 20  # of one drain: as much as any pipe holds; one who never stops writing holds up nobody
-ENDS = (
-    "succeeded", "failed", "not_picklable", "not_picklable", "protocol", "deadline",
-)  # fmt: skip  # by AnswerRow.end, as in core.scheduler
+DRAINS = 4  # a living worker may flush while it is drained; what it writes then is read later
 
 Row = tuple[int, int, int, int]
 Answer = tuple[int, Any, "Report | Row"]  # kind, payload, facts
@@ -70,8 +68,8 @@ class Channel:
 
     __slots__ = (
         "answered", "answers_fd", "base_bytes", "buried", "calls_fd", "cpu_ns", "died_at", "dry", "err_at",
-        "err_fd", "failure", "fault_fd", "flushes", "given", "greeted", "grew_at", "known", "limits", "main",
-        "need", "number", "observed", "out_at", "out_fd", "page", "partial", "peak_bytes", "peeked", "pid",
+        "err_fd", "failure", "fault_fd", "flushes", "given", "greeted", "grew_at", "known", "limit_words", "limits",
+        "main", "need", "number", "observed", "out_at", "out_fd", "page", "partial", "peak_bytes", "peeked", "pid",
         "pidfd", "punched", "ready", "recalled", "revoked", "runs", "sent", "slot", "status", "unsent", "verdict",
         "violation", "words",
     )  # fmt: skip
@@ -81,7 +79,9 @@ class Channel:
     ) -> None:
         self.number, self.slot, self.pid = number, slot * SLOT_BYTES, pid
         self.base_bytes, self.main = base_bytes, main
-        if len(fds) != FDS:
+        if len(fds) != FDS:  # some were lost on the way
+            for fd in fds:
+                os.close(fd)
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         self.pidfd, self.answers_fd, self.calls_fd, page, self.fault_fd, self.out_fd, self.err_fd = fds
         try:
@@ -93,6 +93,7 @@ class Channel:
             os.close(page)
         self.words = memoryview(self.page).cast("Q")
         self.limits = limits
+        self.limit_words = memoryview(limits).cast("Q")
         os.set_blocking(self.answers_fd, False)
         os.set_blocking(self.calls_fd, False)
         self.given: Iterable[int] = ()
@@ -212,9 +213,7 @@ class Channel:
     def read(self, answers: dict[int, Answer]) -> list[Row] | None:
         """Read what stands in the pipe; note values in `answers`; return the rows, None at the end of file.
 
-        Raises:
-            Violation: the first frame is no frame of ours; a later one is noted in `violation`, for what came
-                before it is good.
+        What comes before a frame that is none of ours is good; that one is noted in `violation`.
         """
         try:
             data = os.read(self.answers_fd, READ_LARGE_BYTES if self.need else READ_BYTES)
@@ -236,8 +235,6 @@ class Channel:
             self._frames(data, rows, found)
         except Violation as violation:
             self.violation = str(violation)
-            if not rows:
-                raise
         return self._take(rows, found, answers)
 
     def _frames(self, data: Any, rows: list[Row], found: dict[int, Answer]) -> None:
@@ -288,31 +285,16 @@ class Channel:
         return rows
 
     def drain(self, answers: dict[int, Answer]) -> list[Row]:
-        """Return the rows of all that the worker has finished: what stands in the pipe, then in the page.
-
-        Never raises: noise (`violation`) is no reason to lose what stands before it or in the page.
-        """
-        rows = self._drain_pipe(answers)
-        try:
-            return rows + self.peek(answers)
-        except Violation as violation:
-            self.violation = str(violation)
-            return rows
-
-    def _drain_pipe(self, answers: dict[int, Answer]) -> list[Row]:
+        """Return the rows of all that the worker has finished: what stands in the pipe, then in the page."""
         rows: list[Row] = []
         for _ in range(DRAINS):
-            self.dry = False
             for _ in range(READS_MAX):
-                try:
-                    rows += self.read(answers) or ()
-                except Violation as violation:
-                    self.violation = str(violation)
+                rows += self.read(answers) or ()
                 if self.dry or self.violation:
                     break
             if self.violation or self.words[marker.GENERATION] <= self.flushes:
                 break  # else it has flushed since: into the pipe
-        return rows
+        return rows + self.peek(answers)
 
     def _hello(self, blob: bytes) -> None:
         if blob:
@@ -327,7 +309,7 @@ class Channel:
         """Note the values of one frame, all or none; return its facts.
 
         Raises:
-            Violation: it answers what this worker was not asked: another's value stays as it is.
+            Violation: it answers what this worker was not asked (another's value stays as it is), or makes no sense.
         """
         values_at = at + count * FACT.size
         if count == 1:  # the synchronous caller's case, kept short
@@ -422,7 +404,11 @@ class Channel:
         body += copy[marker.VALUES_AT : marker.VALUES_AT + count * VALUE.size]
         body += copy[marker.BLOBS_AT : marker.BLOBS_AT + blob]
         found: dict[int, Answer] = {}
-        rows = [row for row in self.frame(body, 0, count, blob, found) if row[0] not in self.peeked]
+        try:
+            rows = [row for row in self.frame(body, 0, count, blob, found) if row[0] not in self.peeked]
+        except Violation as violation:
+            self.violation = str(violation)
+            return []
         rows = self._take(rows, found, answers)
         self.peeked.update(row[0] for row in rows)
         return rows
@@ -472,11 +458,12 @@ class Channel:
         """Let go of everything."""
         self.abandon()
         self.words.release()
+        self.limit_words.release()
         self.page.close()
 
     def publish(self) -> None:
         """Make the runs written so far count: one store."""
-        _WORD.pack_into(self.limits, self.slot + HEAD * 8, self.runs)
+        self.limit_words[self.slot // 8 + HEAD] = self.runs
 
 
 def own_part(stack: str) -> str:
@@ -491,5 +478,4 @@ def own_part(stack: str) -> str:
 
 _WORKER = f'"{os.path.join(os.path.dirname(wire.__file__), "worker.py")}"'
 _CELL = struct.Struct("@4Q")
-_WORD = struct.Struct("@Q")
 assert KEPT_BYTES <= TEE_BYTES

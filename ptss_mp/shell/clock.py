@@ -33,6 +33,6 @@ def wall(at_ns: int) -> datetime:
 
 
 def monotonic(at: datetime) -> int:
-    """Return an aware datetime as an instant of the monotonic clock; 0 if it was before the machine's start."""
+    """Return an aware datetime as an instant of the monotonic clock; negative before the machine's start."""
     wall_ns = (at - _EPOCH) // timedelta(microseconds=1) * 1_000
-    return max(0, wall_ns - time.time_ns() + time.monotonic_ns())
+    return wall_ns - time.time_ns() + time.monotonic_ns()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -118,7 +118,7 @@ class Desk:
         if self.gone:
             ids = [self.gone.popleft() for _ in range(len(self.gone))]
             events.append(on.Cancelled(monotonic_ns(), ids))
-        while self.controls and not self.inbox:
+        while self.controls and not count and not self.inbox:  # what came before them may start first
             event = self.controls.popleft()(monotonic_ns())
             if event is not None:
                 events.append(event)
@@ -184,6 +184,18 @@ class Desk:
                 self.callbacks.settled(future)
         self.free_room()
         self.tell_drainers()
+
+    def naming(self, events: Sequence[on.Event]) -> list[Any]:
+        """Let observers note the names of jobs while their Futures are there; return who is to be told the rest."""
+        observers = self.observers
+        for observer in observers:
+            observer.names(events)
+        return observers
+
+    def tell(self, observers: list[Any], events: Sequence[on.Event], commands: Sequence[do.Command]) -> None:
+        """Let observers know a step, behind the callbacks of what it settled."""
+        for observer in observers:
+            self.callbacks.put(lambda o=observer: o(events, commands))  # type: ignore[misc]
 
     def free_room(self) -> None:
         """Tell those who wait for `max_pending`."""

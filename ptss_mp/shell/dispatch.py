@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import wire
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..future import Future
 
 
-def dispatch(channel: Channel, futures: Iterable[Future[Any]], warden: Warden, main: bytes, now: int) -> bool:
+def dispatch(channel: Channel, futures: Sequence[Future[Any]], warden: Warden, main: bytes, now: int) -> bool:
     """Send these jobs to a worker; return True if the pipe did not take all.
 
     Jobs of equal limits make one run (3 % of the throughput; an entry per job would cost ten times that).
@@ -24,6 +24,8 @@ def dispatch(channel: Channel, futures: Iterable[Future[Any]], warden: Warden, m
     Args:
         main: how to prepare `__main__`, told to a worker that does not know yet; empty: no call needs it.
     """
+    if not futures:
+        return False
     rows: list[tuple[Any, ...]] = []
     blobs: list[bytes] = []
     first, last, hurry = channel.sent, None, False
@@ -48,9 +50,7 @@ def dispatch(channel: Channel, futures: Iterable[Future[Any]], warden: Warden, m
             channel.known.add(function.number)
             rows.append((0, wire.DEFINE, function.number, function.pickled, 0))
         rows.append(call_row(future, due, blobs))
-    if last is None:
-        channel.main = channel.main and not rows  # nobody is left to send, so it was not told
-        return False
+    assert last is not None
     channel.limit(first, channel.sent - first, now, *last)
     channel.publish()
     warden.nudge() if hurry else warden.nudge_if_asleep()

@@ -13,7 +13,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterator
 from multiprocessing import spawn
 from typing import Any
 
@@ -35,6 +36,7 @@ from ..warden.protocol import (
 from .clock import monotonic_ns
 
 TAG = "PTSS_MP_WORKER"  # in the environment of all that stems from a pool: the last line when the warden died
+DISMISS_NS = 6_000_000_000  # the warden gives itself 5 s for its last sweep (warden.main.END_NS)
 SWEEPS = 50  # rounds of the sweep by environment; one that forks faster than we read /proc is beyond it
 # A fork of the program in the midst of Popen would inherit the writing end of Popen's error pipe, and the loop
 # would wait for its end of file for as long as that fork lives.  So forks wait for the milliseconds of a start.
@@ -73,6 +75,8 @@ class Warden:
         self.tag = tag
         self.free = list(range(slots, 0, -1))  # slot 0 is the page's head
         self.slots: dict[int, int] = {}
+        self.unforked: deque[int] = deque()  # workers that wait for the slot of one that is not reaped yet
+        self.unsent: deque[bytes] = deque()
         self.ready = False
         size = (slots + 1) * SLOT_BYTES
         with contextlib.ExitStack() as undo, contextlib.ExitStack() as theirs:
@@ -91,10 +95,10 @@ class Warden:
             self.sock.setblocking(False)
             me = os.pidfd_open(os.getpid())
             theirs.callback(os.close, me)
-            told = os.memfd_create("ptss_mp-config", os.MFD_CLOEXEC)  # initargs may be longer than any datagram
-            with open(told, "wb", closefd=False) as f:
-                theirs.callback(os.close, told)
-                pickle.dump({k: v for k, v in config.items() if k not in ("environ", "cwd")}, f)
+            told = os.memfd_create("ptss_mp-config", os.MFD_CLOEXEC)
+            theirs.callback(os.close, told)
+            with open(told, "wb", closefd=False) as file:  # of any size: initargs may be large
+                pickle.dump({k: v for k, v in config.items() if k not in ("environ", "cwd")}, file)
             fds = (control.fileno(), me, self.nudge_fd, limits, told)
             code = f"import sys; sys.path[:] = {config['path']!r}; from ptss_mp.warden.main import main; main{fds}"
             with _spawning:
@@ -117,38 +121,52 @@ class Warden:
     # ---- to the warden
 
     def fork(self, worker: int) -> None:
-        """Ask for a worker."""
+        """Ask for a worker; once a slot is free, if those who leave hold all."""
+        if not self.free:
+            self.unforked.append(worker)
+            return
         slot = self.free.pop()
         self.slots[worker] = slot
         self.limits[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES] = bytes(SLOT_BYTES)
-        self._rouse()
         self._send(FORK.pack(b"F", worker, slot))
 
+    def unfork(self, worker: int) -> bool:
+        """Want this worker no more; return True if the warden has not even been asked for it."""
+        if worker in self.unforked:
+            self.unforked.remove(worker)
+            return True
+        if worker in self.slots:
+            self.killed(worker, 0, "crashed")
+        return False
+
     def killed(self, worker: int, job: int, why: str) -> None:
-        """Tell that SIGKILL was sent from here, so that the warden walks the tree."""
-        self._rouse()
+        """Tell that SIGKILL was sent from here, or shall be, so that the warden walks the tree."""
         self._send(KILL.pack(b"K", worker, job, WHYS.index(why)))
 
     def again(self, worker: int) -> None:
-        """Ask for another process in the place of one that cannot be taken on here."""
+        """Ask for another process, later, in the place of one that cannot be taken on here."""
         self._send(AGAIN.pack(b"A", worker))
 
     def prepare_main(self, data: bytes) -> None:
         """Let later workers find `__main__` imported."""
         self._send(b"M" + data)
 
-    def quit(self) -> None:
-        """Let it kill everything and end."""
-        self._send(b"Q")
-
     def _send(self, data: bytes) -> None:
-        with contextlib.suppress(OSError):  # it is dying: its pidfd tells.  The buffer holds thousands of messages
-            self.sock.send(data)
-
-    def _rouse(self) -> None:
-        """Let it go on if somebody has stopped it: without it nothing starts, and no tree is swept."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # if somebody has stopped it: nothing would start, no tree be swept
             signal.pidfd_send_signal(self.pidfd, signal.SIGCONT)
+        self.unsent.append(data)
+        self._flush()
+
+    def _flush(self) -> None:
+        """Send what is due.  What does not fit (500 messages do) goes when the next answer has come."""
+        while self.unsent:
+            try:
+                self.sock.send(self.unsent[0])
+            except BlockingIOError:
+                return
+            except OSError:
+                pass  # it is dying: its pidfd tells
+            self.unsent.popleft()
 
     @property
     def tick_ns(self) -> int:
@@ -178,19 +196,16 @@ class Warden:
         """Yield what stands in the socket, with the descriptors that came along."""
         while True:
             try:
-                data, ancillary, flags, _ = self.sock.recvmsg(
+                data, ancillary, _, _ = self.sock.recvmsg(
                     MESSAGE_MAX, socket.CMSG_LEN(FDS * 4), socket.MSG_CMSG_CLOEXEC
                 )
             except OSError:
-                return
+                return self._flush()
             if not data:
                 return
             fds = array.array("i")
             for _, _, raw in ancillary:
                 fds.frombytes(raw[: len(raw) - len(raw) % fds.itemsize])
-            if flags & socket.MSG_CTRUNC:  # this process may open no more
-                close_all(fds)
-                fds = array.array("i")
             yield data, list(fds)
 
     def release(self, worker: int) -> None:
@@ -198,6 +213,8 @@ class Warden:
         slot = self.slots.pop(worker, None)
         if slot is not None:
             self.free.append(slot)
+            if self.unforked:
+                self.fork(self.unforked.popleft())
 
     # ---- its end
 
@@ -206,17 +223,19 @@ class Warden:
         code = self.process.wait()
         return f"by {signal_name(-code)}" if code < 0 else f"with status {code}"
 
-    def kill(self) -> None:
-        """SIGKILL; what it leaves is swept."""
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+    def end(self, swept: bool) -> None:
+        """Let it kill and reap everything, then let go of it.  One that still imports does not listen.
 
-    def dismiss(self) -> None:
-        """Let it kill and reap everything: it gives itself 5 s, and gets 6.  One that imports does not listen."""
-        self._rouse()
-        self.quit()
-        if not self.ready or not is_dead(self.pidfd, 6_000):
-            self.kill()
+        Args:
+            swept: look also for what slipped away from it, by the environment.
+        """
+        self._send(b"Q")
+        if not self.ready or not await_deaths([self.pidfd], DISMISS_NS):
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        self.close()
+        if swept or not self.ready:
+            sweep(self.tag)
 
     def abandon(self) -> None:
         """Close all descriptors (as such in a fork of the program)."""
@@ -259,21 +278,8 @@ def sweep(tag: str) -> int:
     return total
 
 
-def is_dead(pidfd: int, within_ms: int = 0) -> bool:
-    """Return True if the process behind a pidfd has ended.  (select(2) is for descriptors below 1,024.)"""
-    poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
-    return bool(poll.poll(within_ms))
-
-
-def close_all(fds: Iterable[int]) -> None:
-    """Close descriptors that nobody else knows of."""
-    for fd in fds:
-        os.close(fd)
-
-
-def await_deaths(pidfds: list[int], within_ns: int) -> None:
-    """Wait until all these processes, which were sent SIGKILL, are dead; at most so long."""
+def await_deaths(pidfds: list[int], within_ns: int) -> bool:
+    """Wait until all these processes are dead, at most so long; return True if they are."""
     poll, until, left = select.poll(), monotonic_ns() + within_ns, set(pidfds)
     for fd in pidfds:
         poll.register(fd, select.POLLIN)
@@ -281,3 +287,4 @@ def await_deaths(pidfds: list[int], within_ns: int) -> None:
         for fd, _ in poll.poll(max(1, (until - monotonic_ns()) // 1_000_000)):
             poll.unregister(fd)
             left.discard(fd)
+    return not left

@@ -96,7 +96,7 @@ def make_outcome(future: Future[Any]) -> Outcome[Any]:
         name=use.name,
         key=use.key,
         submitted=wall(future._submitted),
-        released=wall(future._release),
+        released=wall(future._release) if future._release <= report.finished else None,
         started=wall(report.started) if report.started else None,
         finished=wall(report.finished),
         deadline=wall(due) if has_due else None,

@@ -24,11 +24,11 @@ from ..core.job import NEVER
 from ..core.scheduler import MS, Scheduler
 from ..errors import PoolBroken
 from ..warden.protocol import EXITED, FORKED, VERDICT, WHYS
-from .channel import Channel, Row, Violation
+from .channel import Answer, Channel, Row
 from .clock import monotonic_ns
 from .desk import Desk
 from .dispatch import dispatch
-from .hire import Warden, await_deaths, is_dead, surroundings, sweep
+from .hire import Warden, await_deaths, surroundings, sweep
 from .poller import ANSWERS_RANK, CLOCK_RANK, DEATH_RANK, WARDEN_RANK, WRITE_RANK, Poller
 from .report import Report
 from .verdicts import explain, judge
@@ -99,11 +99,10 @@ class Supervisor(Desk):
         while self.events and not self.broken:
             events, self.events = self.events, []
             commands = self.core.step(events)
+            observers = self.naming(events)
             for command in commands:
                 _DO[type(command)](self, command)
-            for observer in self.observers:
-                observer.names(events)
-                self.callbacks.put(lambda o=observer, e=events, c=commands: o(e, c))  # type: ignore[misc]
+            self.tell(observers, events, commands)
         if self.drainers:
             self.tell_drainers()
         if self.halted and (not self.channels or monotonic_ns() >= self.quit_at):
@@ -140,11 +139,9 @@ class Supervisor(Desk):
                 if channel:
                     channel.status, channel.peak_bytes, channel.cpu_ns = status, peak, cpu
                     self._forget(channel)
-                else:  # never made, or never taken on
-                    self.events.append(on.WorkerDied(monotonic_ns(), number, 0, "crashed", False))
+                elif status < 0:
+                    self._unborn(number, f"a worker cannot be forked: {os.strerror(-status)}")
                 self.warden.release(number)
-            elif letter == b"N":
-                self.config["why"] = data[1:].decode()
             elif letter == b"R":
                 self.warden.ready, self.warden_by = True, NEVER
             elif letter == b"B":
@@ -155,7 +152,7 @@ class Supervisor(Desk):
         slot = self.warden.slots[number]
         try:
             channel = Channel(number, slot, pid, base, main, fds, self.warden.limits)
-        except OSError:
+        except OSError:  # its descriptors find no room here: a moment later they may
             self.warden.again(number)
             return
         channel.given = self.core.workers[number].queue
@@ -167,6 +164,10 @@ class Supervisor(Desk):
         elif not self.config["options"]["say_ready"]:
             channel.ready = True
             self.events.append(on.WorkerReady(monotonic_ns(), number))
+
+    def _unborn(self, number: int, why: str) -> None:
+        self.config["why"] = why
+        self.events.append(on.WorkerDied(monotonic_ns(), number, 0, "crashed", False))
 
     def _sentenced(
         self, number: int, job: int, why: int, at: int, observed: int, peak: int, cpu: int, dumping: int
@@ -196,7 +197,7 @@ class Supervisor(Desk):
         for channel in list(self.channels.values()):
             self._forget(channel)
         sweep(warden.tag)
-        started = set(warden.slots)
+        started = {*warden.slots, *warden.unforked}
         self.warden = None
         warden.close()
         if self.halted or self.broken:
@@ -214,37 +215,34 @@ class Supervisor(Desk):
         if channel.buried or channel.answers_fd < 0:
             return
         was_ready = channel.ready
-        try:
-            rows = channel.read(self.answers)
-        except Violation:
-            rows = []
+        found: dict[int, Answer] = {}
+        rows = channel.read(found)
+        self._answered(channel, rows or [], found)
         if rows is None:  # it is dying, or it closed its pipe and can never answer
             self.poller.unwatch(channel.answers_fd)
             self._expect_word(channel)
-        else:
-            self._answered(channel, rows)
         if channel.violation:
             self._expel(channel)
-            return
-        if channel.ready and not was_ready:
+        elif channel.ready and not was_ready:
             self.events.append(on.WorkerReady(monotonic_ns(), channel.number))
 
     def _expel(self, channel: Channel) -> None:
         log.info("worker %d sent %s", channel.pid, channel.violation or "nothing, and closed its pipe")
         self._kill(do.KillWorker(channel.number, "protocol", 0))
 
-    def _answered(self, channel: Channel, rows: list[Row]) -> None:
+    def _answered(self, channel: Channel, rows: list[Row], found: dict[int, Answer]) -> None:
         if not rows:
             return
+        self.answers.update(found)
         self.events.append(on.Answered(monotonic_ns(), channel.number, rows))
         if self.tee:
             for row in rows:
-                answer = self.answers.get(row[0])  # of a job that was taken back none is kept
+                answer = found.get(row[0])  # of a job that was taken back none is kept
                 if answer and type(answer[2]) is Report and (answer[2].out or answer[2].err):
                     self.callbacks.tee(answer[2])
-        for row in rows:
-            if row[0] not in self.futures:  # cancelled meanwhile: nobody will ask
-                self.answers.pop(row[0], None)
+        for job in found:
+            if job not in self.futures:  # cancelled meanwhile: nobody will ask
+                del self.answers[job]
 
     def _writable(self, channel: Channel) -> None:
         if channel.calls_fd >= 0 and not channel.write():
@@ -263,7 +261,8 @@ class Supervisor(Desk):
         """Nothing of the worker can run any more: take its last answers, judge, tell the core."""
         if channel.buried:
             return
-        self._answered(channel, channel.drain(self.answers))
+        found: dict[int, Answer] = {}
+        self._answered(channel, channel.drain(found), found)
         channel.buried = True
         for fd in (channel.answers_fd, channel.calls_fd):
             self.poller.unwatch(fd)
@@ -283,7 +282,7 @@ class Supervisor(Desk):
         if channel.words[marker.READY] == marker.RETIRED and channel.answered:  # by itself: no mark on who comes next
             left = [j for j in channel.given if j not in self.answers]
             self.events.append(on.Recalled(monotonic_ns(), channel.number, left))
-        ready = bool(job) or channel.greeted
+        ready = bool(job) or channel.greeted  # else it died before it could take a job
         self.events.append(on.WorkerDied(monotonic_ns(), channel.number, job, why, ready))
         channel.close_pipes()
 
@@ -305,7 +304,7 @@ class Supervisor(Desk):
         for channel in list(self.channels.values()):
             if channel.died_at and now - channel.died_at >= STATUS_NS:
                 channel.died_at = 0
-                self._forget(channel) if is_dead(channel.pidfd) else self._expel(channel)
+                self._forget(channel) if await_deaths([channel.pidfd], MS) else self._expel(channel)
             elif not channel.buried:
                 self._readable(channel)
                 marks[channel.number] = (on.SENDING, 0) if channel.receiving else channel.marked()
@@ -316,10 +315,8 @@ class Supervisor(Desk):
     # ------------------------------------------------------------------ commands
 
     def _start_worker(self, command: do.StartWorker) -> None:
-        if self.warden and self.warden.free:
-            self.warden.fork(command.worker)
-        else:
-            self.events.append(on.WorkerDied(monotonic_ns(), command.worker, 0, "crashed", False))
+        assert self.warden  # without one the pool is broken, and obeys no more
+        self.warden.fork(command.worker)
 
     def _dispatch(self, command: do.Dispatch) -> None:
         channel = self.channels.get(command.worker)
@@ -331,7 +328,8 @@ class Supervisor(Desk):
             future = self.futures.get(job)
             if future is not None:
                 mine.append(future)
-            else:  # cancelled just now: it counts as answered
+            else:  # cancelled just now: as if it had been sent, and had not begun
+                self.events.append(on.Cancelled(now, [job]))
                 self.events.append(on.Answered(now, channel.number, [(job, on.REVOKED, now, 0)]))
         if dispatch(channel, mine, self.warden, self.main_data, now):
             self.poller.watch(channel.calls_fd, WRITE_RANK, self._writable, channel, select.EPOLLOUT)
@@ -339,8 +337,8 @@ class Supervisor(Desk):
     def _kill(self, command: do.KillWorker) -> None:
         channel = self.channels.get(command.worker)
         if channel is None:
-            if command.worker in (self.warden.slots if self.warden else ()):
-                self.warden.killed(command.worker, 0, "crashed")  # type: ignore[union-attr]
+            if self.warden and self.warden.unfork(command.worker):
+                self._unborn(command.worker, "those who leave are not reaped in time")
             return
         if channel.verdict or channel.buried:
             return
@@ -354,6 +352,8 @@ class Supervisor(Desk):
         channel = self.channels.get(command.worker)
         if channel is None or channel.buried or channel.verdict:
             return
+        if command.job not in self.core.workers[command.worker].queue:
+            return  # it was not even sent (_dispatch)
         if channel.revoke(command.job):
             now = monotonic_ns()
             self.events.append(on.Condemned(now, command.worker, command.job, "cancelled", now))
@@ -362,14 +362,17 @@ class Supervisor(Desk):
     def _peek(self, command: do.Peek) -> None:
         channel = self.channels.get(command.worker)
         if channel and not channel.buried:
-            with contextlib.suppress(Violation):
-                self._answered(channel, channel.peek(self.answers))
+            found: dict[int, Answer] = {}
+            self._answered(channel, channel.peek(found), found)
+            if channel.violation:
+                self._expel(channel)
 
     def _recall(self, command: do.Recall) -> None:
         channel = self.channels.get(command.worker)
         if channel and not channel.buried and not channel.verdict:
-            rows, back = channel.recall(command.ids, self.answers)
-            self._answered(channel, rows)
+            found: dict[int, Answer] = {}
+            rows, back = channel.recall(command.ids, found)
+            self._answered(channel, rows, found)
             self.events.append(on.Recalled(monotonic_ns(), command.worker, back))
             if channel.violation:
                 self._expel(channel)
@@ -400,17 +403,16 @@ class Supervisor(Desk):
         """End what is left, settle what came too late, let go of everything."""
         self.ended = True
         warden, self.warden = self.warden, None
-        if warden:
-            warden.dismiss()
-            for channel in list(self.channels.values()):
+        try:
+            for channel in self.channels.values():
                 channel.close()
-            self.channels.clear()
-            warden.close()
-            if self.broken or not warden.ready:
-                sweep(warden.tag)
-        self.settle_all(self.broken)
-        self.callbacks.finish()
-        self.poller.close()
+            if warden:
+                warden.end(swept=bool(self.broken))
+        finally:  # nobody waits for ever, whatever went wrong
+            self.settle_all(self.broken)
+            self.callbacks.finish()
+            self.poller.close()
+
 
 def _signal(pidfd: int) -> None:
     with contextlib.suppress(ProcessLookupError):

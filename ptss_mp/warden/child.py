@@ -34,21 +34,28 @@ def forked(fds: tuple[int, ...], warden: int, options: dict[str, Any]) -> None:
         options: `capture`, `dump`, `main`, `initializer` (pickled or None), `say_ready`.
     """
     place(fds, inheritable=False)
-    os.closerange(BOOT_FD, 1 << 30)
+    close_rest()
     begin(warden, options)
 
 
 def spawned() -> None:
     """Become a worker in a new interpreter, which found its options behind BOOT_FD; never returns."""
-    with open(BOOT_FD, "rb", closefd=False) as f:
-        f.seek(0)
-        boot: dict[str, Any] = pickle.load(f)
-    os.closerange(BOOT_FD, 1 << 30)
+    boot: dict[str, Any] = pickle.loads(os.pread(BOOT_FD, os.fstat(BOOT_FD).st_size, 0))
+    close_rest()
     for fd in (CALLS_FD, ANSWERS_FD, FAULT_FD, PAGE_FD, OUT_FD, ERR_FD):
         os.set_inheritable(fd, False)
     for name in boot["preload"]:
         __import__(name)
     begin(boot["warden"], boot["options"])
+
+
+def close_rest() -> None:
+    """Close all descriptors that are not a worker's own.
+
+    Up to the highest there is: to count to the end of all numbers takes minutes where
+    close_range(2) is missing (before Linux 5.9, or unknown to the C library).
+    """
+    os.closerange(BOOT_FD, 1 + max(map(int, os.listdir("/proc/self/fd"))))
 
 
 def place(fds: tuple[int, ...], inheritable: bool) -> None:

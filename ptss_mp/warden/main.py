@@ -1,7 +1,7 @@
 """The warden: one thread; forks, watches, kills and reaps.
 
-Theory of operation.  Started by exec with four descriptors: control socket,
-pidfd of the parent, nudge eventfd, limits memfd.  It is the one kill clock:
+Theory of operation.  Started by exec with five descriptors: control socket,
+pidfd of the parent, nudge eventfd, memfds of limits and configuration.  It is the one kill clock:
 it reads marker and limits at every tick and from there on a timer at the exact
 instant, so that no limit waits for the parent's interpreter lock.  It is a
 sub-reaper, so what a worker leaves behind comes here: an unknown child of the
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import array
 import contextlib
+import errno
 import gc
 import importlib
 import os
@@ -38,9 +39,8 @@ SWEEP_AGAIN_NS = (10_000_000, 100_000_000)  # and so long after a death: a chain
 AWAKE_NS = 300_000_000  # stay awake so long after the last job: falling asleep and being nudged costs more
 TRIM_NS = 100_000_000  # a job that prints 1 GiB/s holds 100 MiB for a moment
 TRIM_KEEP_BYTES = 1 << 20  # as much as tee writes of one attempt; the outcome keeps 64 KiB of it
-ROOM_FDS = 16  # a fork takes 14 descriptors: all of them, or none
-FORK_TRIES = 5  # so many forks fail, in 0.6 s, before the parent is told; never, while other workers live
-FORK_PAUSE_NS = 20_000_000  # after the first; doubles up to 32 times that
+FORK_TRIES = 5  # so many forks fail, in 1.2 s, before the parent is told; never, while other workers live
+FORK_PAUSE_NS = 20_000_000  # doubled for each failure, up to 32 times that
 END_NS = 5_000_000_000  # how long the last sweep may take
 
 
@@ -48,9 +48,9 @@ def main(control: int, parent: int, nudge: int, limits: int, told: int) -> NoRet
     """Run the warden; ends the process."""
     prepare_process(parent)
     sock = socket.socket(fileno=control)
-    with open(told, "rb") as f:
-        f.seek(0)
-        config: dict[str, Any] = pickle.load(f)
+    with open(told, "rb") as file:
+        file.seek(0)
+        config: dict[str, Any] = pickle.load(file)
     warden = Warden(sock, parent, nudge, limits, config)
     try:
         import_all(config, warden.options)
@@ -67,7 +67,7 @@ def prepare_process(parent: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # while a preload may hang: die with the loop thread
-    poll = select.poll()
+    poll = select.poll()  # select(2) takes no descriptor beyond 1023, and the program may have more
     poll.register(parent, select.POLLIN)
     if poll.poll(0):
         os._exit(0)
@@ -169,7 +169,7 @@ class Warden:
                 _, number, job, why = KILL.unpack(data)
                 worker = self.workers.get(number)
                 if self.unborn.pop(number, None):
-                    self.say(EXITED.pack(b"X", number, 0, 0, 0, 0))
+                    self.say(EXITED.pack(b"X", number, 0, -errno.ECANCELED, 0, 0))
                 if worker:
                     with contextlib.suppress(ProcessLookupError):  # the parent sends it too, if it has the pidfd yet
                         signal.pidfd_send_signal(worker.pidfd, signal.SIGKILL)
@@ -183,7 +183,7 @@ class Warden:
                     worker.close()
                     self.sweep()
                     slot = worker.slot // protocol.SLOT_BYTES
-                    self.fork_later(worker.number, slot, worker.failures + 1, "the program may open no more files")
+                    self.fork_later(worker.number, slot, worker.failures + 1, errno.EMFILE)
             elif data[:1] == b"M" and not self.options["main"] and not self.options["spawn"]:
                 kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # as at the start: it may hang
                 try:
@@ -207,44 +207,45 @@ class Warden:
     # ---- forks
 
     def fork(self, number: int, slot: int, failures: int = 0) -> None:
-        """Make a worker and hand its ends to the parent; a machine that is full now may not be so later."""
-        fds: list[int] = []
+        """Make a worker and hand its ends to the parent; or tell why there is none: nobody else may suffer."""
+        made: list[int] = []
+        pid = 0
         try:
-            fds += [os.dup(self.nudge) for _ in range(ROOM_FDS)]
-            while fds:
-                os.close(fds.pop())
-            fds += (*os.pipe(), *os.pipe(), marker.seal_page("ptss_mp-page"))
-            fds += (os.memfd_create(f"ptss_mp-{name}", os.MFD_CLOEXEC) for name in ("out", "err", "fault"))
-            calls_out, calls_in, answers_out, answers_in, page, out, err, fault = fds
+            made += os.pipe()
+            made += os.pipe()
+            made.append(marker.seal_page("ptss_mp-page"))
+            made += (os.memfd_create(f"ptss_mp-{name}", os.MFD_CLOEXEC) for name in ("out", "err", "fault"))
+            calls_out, calls_in, answers_out, answers_in, page, out, err, fault = made
             pid = os.fork()
-        except OSError as error:
-            for fd in fds:
+            if pid == 0:
+                self._become_worker((calls_out, answers_in, fault, page, out, err))
+            made.append(os.pidfd_open(pid))  # only this process reaps: the pid is still that child
+            made.append(os.dup(made[-1]))
+            worker = Watched(number, slot, pid, made[-1], page, out, err)
+        except OSError as error:  # no descriptor, process or memory is left
+            if pid:
+                os.kill(pid, signal.SIGKILL)
+            for fd in made:
                 os.close(fd)
-            self.fork_later(number, slot, failures + 1, str(error))
+            self.fork_later(number, slot, failures + 1, error.errno or errno.EAGAIN)
             return
-        if pid == 0:
-            self._become_worker((calls_out, answers_in, fault, page, out, err))
-        pidfd = os.pidfd_open(pid)  # only this process reaps: the pid is still that child
-        worker = Watched(number, slot, pid, pidfd, page, out, err)
         worker.failures = failures
         self.workers[number] = self.by_pid[pid] = worker
-        self.epoll.register(pidfd, select.EPOLLIN)
+        self.epoll.register(worker.pidfd, select.EPOLLIN)
         base = 0 if self.options["spawn"] else self.base_bytes
         self.say(
             FORKED.pack(b"P", number, pid, base, bool(self.options["main"])),
-            (os.dup(pidfd), answers_out, calls_in, page, fault, out, err),
+            (made[-2], answers_out, calls_in, page, fault, out, err),
         )
         os.close(calls_out)
         os.close(answers_in)
 
-    def fork_later(self, number: int, slot: int, failures: int, why: str) -> None:
-        """Try again after a pause; tell the parent if it was in vain and no worker lives."""
+    def fork_later(self, number: int, slot: int, failures: int, why: int) -> None:
+        """Try again after a pause: a full machine may be less so.  If it was in vain and no worker lives, say why."""
         if failures > FORK_TRIES and not self.workers:
-            self.say(b"N" + f"no worker can be made: {why}".encode())
-            self.say(EXITED.pack(b"X", number, 0, 0, 0, 0))
-            return
-        pause = FORK_PAUSE_NS << min(failures, 5)
-        self.unborn[number] = time.monotonic_ns() + pause, slot, failures
+            self.say(EXITED.pack(b"X", number, 0, -why, 0, 0))
+        else:
+            self.unborn[number] = time.monotonic_ns() + (FORK_PAUSE_NS << min(failures, 5)), slot, failures
 
     def _become_worker(self, ends: tuple[int, ...]) -> NoReturn:
         try:
@@ -252,8 +253,7 @@ class Warden:
                 child.forked(ends, self.pid, self.options)
             boot = os.memfd_create("ptss_mp-boot")
             facts = {"warden": self.pid, "options": self.options, "preload": self.config["preload"]}
-            with open(boot, "wb", closefd=False) as f:
-                pickle.dump(facts, f)
+            os.write(boot, pickle.dumps(facts))
             child.place((*ends, boot), inheritable=True)
             path = list(self.config["path"])
             code = f"import sys; sys.path[:] = {path!r}; from ptss_mp.warden.child import spawned; spawned()"

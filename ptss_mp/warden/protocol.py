@@ -23,11 +23,11 @@ AGAIN = struct.Struct("<cQ")  # b"A": worker; the parent has no descriptors for 
 FORKED = struct.Struct("<cQIQB")  # b"P": worker, pid, resident bytes at the fork, __main__ prepared; + 7 descriptors
 READY = struct.Struct("<cI")  # b"R": threads of the warden
 VERDICT = struct.Struct("<cQQBQQQQB")  # b"V": worker, job, why, at, observed ns, peak bytes, CPU ns, dumping
-EXITED = struct.Struct("<cQIiQQ")  # b"X": worker, pid, wait status, peak bytes, CPU ns
-# b"N" + text: why the worker of the next EXITED was never made · b"B" + text: it cannot go on, and why
+EXITED = struct.Struct("<cQIiQQ")  # b"X": worker, pid, wait status (-errno: it was not born), peak bytes, CPU ns
+# b"B" + text: it cannot go on, and why
 
 FDS = 7  # of FORKED: pidfd, answers, calls, page, fault, out, err
-MESSAGE_MAX = 1 << 20  # the configuration with a long sys.path is the largest
+MESSAGE_MAX = 1 << 20  # how to prepare a `__main__`, with a long sys.path, is the largest
 
 WHYS = ("", "crashed", "timeout", "deadline", "cancelled", "protocol", "interrupted")
 TIMEOUT, DEADLINE = WHYS.index("timeout"), WHYS.index("deadline")

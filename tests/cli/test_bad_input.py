@@ -180,3 +180,10 @@ def test_our_own_fault_is_one_line(tmp_path, monkeypatch, capfd):
 
 def test_head_has_two_lines():
     assert HEAD.count("\n") == 2  # the line numbers above count on it
+
+
+def test_the_most_workers_are_those_of_the_library():
+    from ptss_mp.cli.main import WORKERS_MAX
+    from ptss_mp.pool import WORKERS_MAX as ALLOWED
+
+    assert WORKERS_MAX == ALLOWED

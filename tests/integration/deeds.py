@@ -569,3 +569,31 @@ def random_number() -> float:
 def gate_or_not(path: str | None) -> None:
     if path:
         gate(path)
+
+
+def leave_slowly(seconds: float) -> None:
+    """Let this worker take its time once its work is done."""
+    from multiprocessing import util
+
+    util.Finalize(None, time.sleep, (seconds,), exitpriority=1)
+
+
+def blob(data: bytes, fifo: str | None) -> bytes:
+    """Return a part of a large argument, after a wait if there is a fifo."""
+    if fifo:
+        gate(fifo)
+    return bytes(data[:1])
+
+
+def leave_with(code: int) -> None:
+    sys.exit(code)
+
+
+def answer_for(job: int) -> None:
+    """Answer for a job that this worker was not given."""
+    from ptss_mp.wire import ANSWERS, FACT, INT, VALUE
+    from ptss_mp.worker import ANSWERS_FD
+
+    now = time.monotonic_ns()
+    os.write(ANSWERS_FD, ANSWERS.pack(1, 0) + FACT.pack(job, 0, now, 1) + VALUE.pack(INT, 666))
+    time.sleep(HANG)

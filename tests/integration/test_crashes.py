@@ -306,3 +306,14 @@ def test_a_job_that_empties_the_marker_and_dies_is_not_made_for_ever(pool, tmp_p
     made = len(lines(log))
     future.cancel()
     assert made <= 20
+
+
+def test_an_answer_for_another_workers_job_stands_for_nothing(pool, gate):
+    ex = pool(2)
+    first = ex.submit(deeds.gate, gate.path)
+    waiting = ex.submit(deeds.same, first)
+    assert ex.submit(deeds.answer_for, waiting._id).outcome(CAP_S).status == "protocol"
+    assert not waiting.done()
+    first.cancel()
+    outcome = waiting.outcome(CAP_S)
+    assert (outcome.status, outcome.root, outcome.started) == ("dependency", "gate", None)

@@ -15,6 +15,7 @@ import threading
 import time
 import weakref
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import deeds
 import pytest
@@ -35,6 +36,8 @@ from ptss_mp import (
     TaskSkipped,
     task,
 )
+from ptss_mp.core import commands
+from ptss_mp.shell import supervisor
 
 # ---- submit and map
 
@@ -113,6 +116,14 @@ def test_map_with_a_buffersize_pulls_lazily(pool):
     assert next(results) == 0
     assert len(taken) <= 6
     assert list(results) == [2 * i for i in range(1, 100)]
+
+
+@pytest.mark.parametrize("buffersize", [None, 1, 2, 3, 9])
+def test_map_does_not_pull_on_at_the_end(pool, buffersize):
+    ex = pool(1)
+    first = iter(range(100))
+    assert list(ex.map(deeds.add, first, [1, 2, 3], buffersize=buffersize)) == [1, 3, 5]
+    assert next(first) == 4  # one was pulled to find that the second had no more: as zip does
 
 
 def test_leaving_map_early_cancels_only_what_has_not_started(pool, gate, tmp_path):
@@ -225,6 +236,69 @@ def test_tasks_bring_their_options(pool):
         ex.submit(task().map(deeds.double, [1]))
 
 
+def test_a_tasks_options_stand_between_the_executors_and_a_views(pool):
+    ex = pool(1, options=Options(name="executor", timeout=CAP_S, priority=1))
+    declared = task(name="task", timeout=0.2)(deeds.nap)
+    assert ex.submit(declared, 0.0).outcome(CAP_S).name == "task"
+    assert ex.submit(declared, CAP_S).outcome(CAP_S).limit == 0.2
+    view = ex.options(timeout=0.1).options(name="view")
+    outcome = view.submit(declared, CAP_S).outcome(CAP_S)
+    assert (outcome.name, outcome.limit) == ("view", 0.1)
+    assert ex.submit(deeds.nap, 0.0).outcome(CAP_S).name == "executor"
+
+
+def test_start_times_and_deadlines_beyond_every_clock(pool):
+    """The core's key has 62 bits for an instant: a later one must not come round again."""
+    ex = pool(1)
+    view = ex.options(start_time=datetime.max.replace(tzinfo=UTC), deadline="1h")
+    late = [view.submit(deeds.double, 1), ex.options(start_time=datetime(2300, 5, 1, tzinfo=UTC)).submit(deeds.pid)]
+    assert ex.options(deadline=datetime.max.replace(tzinfo=UTC)).submit(deeds.double, 2).result(CAP_S) == 4
+    assert ex.status().delayed == 2
+    assert [future.cancel() for future in late] == [True, True]
+    assert late[0].outcome().released is None  # it never came to that
+    past = datetime.now(UTC) - timedelta(days=3 * 365)  # long before this machine was started
+    missed = ex.options(start_time=past, deadline="1d").submit(deeds.double, 1).outcome(CAP_S)
+    assert missed.status == "deadline"
+    assert ex.options(start_time=past).submit(deeds.double, 1).result(CAP_S) == 2
+
+
+def test_the_deadline_of_a_job_that_was_in_time_is_not_exceeded_later(pool):
+    ex = pool(1)
+    view = ex.options(deadline=0.5)
+    futures = [view.submit(deeds.double, i) for i in range(300)]  # the last ones are known as quick and clean
+    assert ex.drain(CAP_S)
+    good = [f for f in futures if f.outcome().ok and f.deadline_status == "ok"]
+    until(lambda: ex.options(deadline=0.01).submit(deeds.nap, 0.02).outcome(CAP_S).status == "deadline", "a late one")
+    time.sleep(max(0.0, 0.5 - (datetime.now(UTC) - futures[-1].outcome().released).total_seconds()))
+    assert {f.deadline_status for f in good} == {"ok"}
+    assert len(good) > 200
+
+
+def test_who_polls_leaves_nothing_behind(pool, gate):
+    ex = pool(1)
+    future = ex.submit(deeds.gate, gate.path)
+    for _ in range(100):
+        with pytest.raises(TimeoutError):
+            future.result(0.0001)
+    assert future._locks == []
+    gate.open()
+    assert future.result(CAP_S) is None
+
+
+def test_arguments_stay_with_their_jobs(pool, gate):
+    """Large arguments travel behind the rows of a frame: what a revoked job leaves there is not the next one's."""
+    ex = pool(1, spares=0)
+    [f.result(CAP_S) for f in [ex.submit(deeds.blob, b"w" * 70_000, None) for _ in range(300)]]
+    ex.pause()  # so that all go in one frame
+    first = ex.submit(deeds.blob, b"0" * 70_000, gate.path)
+    others = [ex.submit(deeds.blob, b"%d" % i * 70_000, None) for i in range(1, 8)]
+    ex.resume()
+    until(first.running, "the first runs")
+    assert [others[i].cancel() for i in (0, 3)] == [True, True]
+    gate.open()
+    assert [f.result(CAP_S) for f in others if not f.cancelled()] == [b"2", b"3", b"5", b"6", b"7"]
+
+
 def test_a_job_behind_one_that_became_slow_moves_to_an_idle_worker(pool, gate, tmp_path):
     """Depth bends the order by a millisecond (P3), not by as long as a neighbour hangs (P2)."""
     ex = pool(2)
@@ -240,6 +314,21 @@ def test_a_job_behind_one_that_became_slow_moves_to_an_idle_worker(pool, gate, t
 
 
 # ---- dependencies
+
+
+def test_after_is_copied_at_the_call(pool, gate, tmp_path):
+    ex = pool(2)
+    log = tmp_path / "log"
+    first = ex.submit(deeds.gated, str(log), gate.path, "first")
+    named = [first]
+    views = [ex.options(after=(f for f in [first])), ex.options(after=named)]
+    named.clear()
+    futures = [view.submit(deeds.note, str(log), "after") for view in views for _ in range(2)]
+    wait_for_lines(log, 1)
+    assert ex.status().waiting == 4
+    gate.open()
+    cf.wait(futures, CAP_S)
+    assert [line.split()[0] for line in lines(log)] == ["begin", "end"] + ["after"] * 4
 
 
 def test_after_takes_futures_names_tasks_and_iterables(pool, gate, tmp_path):
@@ -514,6 +603,19 @@ def test_the_end_of_a_view_concerns_only_its_own_jobs(pool, gate, tmp_path):
     assert other.result(CAP_S) == "other"
 
 
+def test_views_of_a_view_end_with_it(pool):
+    ex = pool(1)
+    view = ex.options(priority=1)
+    inner = view.options(name="inner")
+    assert inner.submit(deeds.double, 1).result(CAP_S) == 2
+    view.shutdown()
+    for closed in (view, inner, view.options(name="later")):
+        with pytest.raises(ExecutorClosed, match="view"):
+            closed.submit(deeds.double, 1)
+    assert ex.submit(deeds.double, 2).result(CAP_S) == 4
+    assert ex.options(priority=1).submit(deeds.double, 2).result(CAP_S) == 4
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 def test_with_left_by_what_ends_the_program_kills(pool, gate, tmp_path, error):
     log = tmp_path / "log"
@@ -710,6 +812,28 @@ def test_cancel_races_with_the_end(pool):
         assert won or future.result(CAP_S) == 2 * i
     assert ex.drain(CAP_S)
     assert len(ended) == len(set(ended)) == 2_000
+
+
+def test_cancel_between_the_decision_and_the_sending(pool, monkeypatch):
+    ex = pool(1, spares=0)
+    pid = ex.submit(deeds.pid).result(CAP_S)
+    send = supervisor._DO[commands.Dispatch]
+
+    def cancel_first(loop: Any, command: Any) -> None:
+        for job in command.ids:
+            if job in loop.futures:
+                loop.futures[job].cancel()
+        send(loop, command)
+
+    seen = []
+    with ex.subscribe(seen.append):
+        monkeypatch.setitem(supervisor._DO, commands.Dispatch, cancel_first)
+        assert ex.submit(deeds.double, 1).outcome(CAP_S).status == "cancelled"
+        assert ex.drain(CAP_S)
+        monkeypatch.undo()
+        assert ex.submit(deeds.pid).result(CAP_S) == pid
+    first = [event.what for event in seen if event.job == seen[0].job]
+    assert first == ["submitted", "sent", "answered", "cancelled", "revoked"]
 
 
 def test_cancel_of_many_that_were_sent_together(pool):
@@ -1000,6 +1124,17 @@ def test_subscribe_tells_everything_in_order_until_closed(pool):
     ]
 
 
+def test_subscribe_names_what_ends_at_once(pool):
+    ex = pool(1)
+    failed = ex.submit(deeds.fail)
+    assert failed.exception(CAP_S)
+    seen = []
+    with ex.subscribe(seen.append):
+        assert ex.options(name="c").submit(deeds.double, failed).outcome(CAP_S).status == "dependency"
+        assert ex.drain(CAP_S)
+    assert [(event.name, event.what) for event in seen] == [("c", "submitted"), ("c", "dependency")]
+
+
 def test_an_observer_that_raises_harms_nobody(pool, caplog):
     ex = pool(1)
     with caplog.at_level(logging.CRITICAL), ex.subscribe(lambda event: 1 / 0):
@@ -1031,6 +1166,22 @@ def test_a_callback_that_raises_is_logged_and_the_next_one_runs(pool, caplog):
     assert seen == [future]
     assert "exception calling callback" in caplog.text
     caplog.clear()  # the record holds the traceback, and that the pool
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, asyncio.CancelledError])
+def test_whatever_a_callback_raises_the_next_one_runs(pool, caplog, error):
+    ex = pool(1)
+    seen = []
+
+    def raise_it(_: object) -> None:
+        raise error
+
+    future = ex.submit(deeds.nap, 0.1)
+    future.add_done_callback(raise_it)
+    future.add_done_callback(seen.append)
+    assert ex.drain(CAP_S)
+    assert seen == [future]
+    caplog.clear()
 
 
 def test_a_slow_callback_delays_no_kill(pool, tmp_path):
@@ -1144,6 +1295,40 @@ def test_an_outcome_has_the_facts(pool):
     assert copy == outcome
     assert copy.result() == 0.05
     assert all(type(f.outcome().worker_pid) is int for f in [future])
+
+
+@pytest.mark.parametrize(("code", "told"), [(3, 3), (1 << 80, (1 << 31) - 1), (-(1 << 80), 1 - (1 << 31))])
+def test_whatever_a_job_exits_with_its_worker_lives_on(pool, code, told):
+    ex = pool(1, spares=0)
+    pid = ex.submit(deeds.pid).result(CAP_S)
+    outcome = ex.submit(deeds.leave_with, code).outcome(CAP_S)
+    assert (outcome.status, outcome.exit_code) == ("failed", told)
+    assert ex.submit(deeds.pid).result(CAP_S) == pid
+
+
+def test_a_text_that_speaks_of_main_is_no_reference_to_it(tmp_path):
+    """A script without a guard, whose functions live elsewhere, may send any text."""
+    script = tmp_path / "unguarded.py"
+    script.write_text("""\
+import deeds
+from ptss_mp import Executor
+print(__name__, flush=True)
+with Executor(1) as ex:
+    text = "if __name__ == '__main__':"
+    print(ex.submit(deeds.same, [text]).result(30) == [text])
+    ex.submit(deeds.nap, 0.5).result(30)
+    print(ex.submit(deeds.same, text).result(30) == text)
+""")
+    path = os.pathsep.join([os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, script],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=CAP_S,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("__main__\nTrue\nTrue\n", "")
 
 
 def test_a_result_that_only_this_program_cannot_decode(pool, monkeypatch):
