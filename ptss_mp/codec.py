@@ -21,10 +21,12 @@ def describe(error: BaseException, keep: bool = True) -> bytes:
     Args:
         keep: False: text only.
     """
-    pickled, code = b"", None
+    pickled, code, name = b"", None, "Exception"
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
         code = max(-EXIT_CODE_MAX, min(code, EXIT_CODE_MAX))
+    with contextlib.suppress(BaseException):  # a metaclass may have its say
+        name = str(type(error).__qualname__)
     if keep and isinstance(error, Exception):
         with contextlib.suppress(BaseException):
             data = pickle.dumps(error, 5)
@@ -40,7 +42,7 @@ def describe(error: BaseException, keep: bool = True) -> bytes:
         trace = "".join(traceback.format_exception(type(error), error, _own_part(error.__traceback__)))
     except BaseException:
         trace = "(its traceback cannot be had)\n"
-    return wire.pack_error(pickled, type(error).__qualname__, text, trace, code)
+    return wire.pack_error(pickled, name, text, trace, code)
 
 
 def _own_part(trace: Any) -> Any:
@@ -74,3 +76,15 @@ def encode(value: Any) -> tuple[int, int, bytes | None]:
     if STACK_GLOBAL in blob:
         pickle.loads(blob)
     return PICKLE, 0, blob
+
+
+def with_blobs(needs: list[Any], blobs: memoryview | None, at: int) -> tuple[list[wire.Value], int]:
+    """Return prerequisites with their payloads in place of the lengths of blobs."""
+    values: list[wire.Value] = []
+    for kind, payload, in_blob in needs:
+        if in_blob:
+            values.append((kind, blobs[at : at + payload]))  # type: ignore[index]
+            at += payload
+        else:
+            values.append((kind, payload))
+    return values, at

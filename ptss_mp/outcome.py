@@ -7,6 +7,7 @@ asking thread: the parent itself decodes nothing that a worker wrote.
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
@@ -211,7 +212,8 @@ def _raised(outcome: Outcome[Any]) -> BaseException:
         except Exception:
             error = None  # it was rebuilt once in the worker; here it cannot be
         if isinstance(error, Exception):
-            error.__cause__ = RemoteTraceback(facts.traceback)
+            with contextlib.suppress(AttributeError, TypeError):  # a frozen dataclass refuses its own `__setattr__`
+                BaseException.__setattr__(error, "__cause__", RemoteTraceback(facts.traceback))
             return error
     text = f"job {outcome.name!r} raised {outcome.error}"
     raised = TaskRaised(

@@ -127,9 +127,22 @@ class Pool(Supervisor):
         with self.lock:
             if self.state is State.INITIALIZED:
                 self.pid = os.getpid()
-                self.start()
+                try:
+                    self.start()
+                except BaseException:
+                    self._not_started()
+                    raise
                 _live.add(self)
                 self.state = State.RUNNING  # last: other threads go on at this word
+
+    def _not_started(self) -> None:
+        """Take a start back that failed half-way (no descriptors, no threads), so that it can be tried again."""
+        self.pid = 0
+        if self.callbacks.thread.is_alive():
+            self.callbacks.finish()
+            self.callbacks.thread.join()
+        if hasattr(self, "poller"):
+            self.poller.close()
 
     def wait_for_room(self) -> None:
         """Block while `max_pending` jobs are held.

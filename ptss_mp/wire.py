@@ -66,11 +66,11 @@ class ErrorFacts(NamedTuple):
 
 def pack_error(pickled: bytes, type_name: str, text: str, traceback: str, exit_code: int | None) -> bytes:
     """Return an exception's facts as one blob; the texts are cut to their bounds."""
-    parts = (
+    parts = (  # a text may be of a subclass of str, with an `encode` of its own
         pickled,
-        type_name.encode("utf-8", "backslashreplace")[:1000],
-        text.encode("utf-8", "backslashreplace")[:TEXT_MAX],
-        traceback.encode("utf-8", "backslashreplace")[-TRACEBACK_MAX:],
+        str.encode(type_name, "utf-8", "backslashreplace")[:1000],
+        str.encode(text, "utf-8", "backslashreplace")[:TEXT_MAX],
+        str.encode(traceback, "utf-8", "backslashreplace")[-TRACEBACK_MAX:],
     )
     code = NO_EXIT_CODE if exit_code is None else exit_code
     return _ERROR.pack(*map(len, parts), code) + b"".join(parts)

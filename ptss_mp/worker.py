@@ -22,25 +22,17 @@ import time
 from typing import Any
 
 from . import marker, wire
-from .codec import describe, encode
+from .codec import describe, encode, with_blobs
 from .hygiene import Hygiene
 from .marker import BLOB, BLOBS_AT, COMPLETED, COUNT, FACTS_AT, NUMBER, REVOKED, RUNNING, STARTED, VALUES_AT
+from .pipes import ANSWERS_FD, CALLS_FD, ERR_FD, OUT_FD, leave, read_rest, write_all
 from .wire import ANSWERS, CALLS, COSTS, FACT, NONE, OK, VALUE, WITH_COSTS
 
-# Where a worker's own descriptors stand; 0 is /dev/null, 1 and 2 are the job's streams.
-CALLS_FD, ANSWERS_FD, FAULT_FD, PAGE_FD, OUT_FD, ERR_FD, BOOT_FD = range(3, 10)
 FLUSH_NS = 200_000  # answers wait at most so long for company
 PROVEN_RUNS = 100  # clean, silent and short runs after which a function is looked at once per flush
 LONG_NS = 100_000  # a longer run is always looked at: 10 µs of checks are a tenth of it at most
 TIDY_NS = 1_000_000  # proven functions: hygiene before the next batch, at most so often
 FELL_THROUGH = 77  # status of a forked child that came back into the loop; nobody reads it
-
-
-def _write_all(data: bytes | memoryview) -> None:
-    """Write all of it; the parent always reads."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(ANSWERS_FD, view) :]
 
 
 class Loop:
@@ -101,7 +93,7 @@ class Loop:
             if type(call) is int:
                 call, at = blobs[at : at + call], at + call  # type: ignore[index, operator]
             if needs:
-                needs, at = _with_blobs(needs, blobs, at)
+                needs, at = with_blobs(needs, blobs, at)
             if words[REVOKED] and job in words[marker.REVOKED_AT : marker.REVOKED_AT + words[REVOKED]].tolist():
                 end, kind, raw, blob = wire.WAS_REVOKED, NONE, 0, None
             elif due and started >= due:
@@ -111,11 +103,17 @@ class Loop:
             if getpid() != self.pid:
                 os._exit(FELL_THROUGH)
             ended = clock()
+            if blob is not None and len(blob) > marker.BLOBS_MAX:
+                words[marker.SENDING] = 1  # transfer is not the job's time
+            costs = b""
             if fn in self.unproven or fn < 0 or ended - started > LONG_NS:
-                kind, raw, blob = self.examine(fn, ended - started, kind, raw, blob)
+                costs = self.examine(fn, ended - started, kind, raw, blob)
+                kind, raw = kind | WITH_COSTS, 0
             else:
                 self.ran.add(fn)
-            self.answer(job, end, started, ended - started, kind, raw, blob)
+            self.answer(job, end, started, ended - started, kind, raw, costs, blob)
+            if self.hygiene.spoiled:
+                self.retire()
             call = needs = blob = None
             if ended - self.flushed_at > FLUSH_NS or self.count == marker.ANSWERS_MAX:
                 self.flush()
@@ -147,24 +145,25 @@ class Loop:
                 wire.prerequisites([])
 
     def answer(
-        self, job: int, end: int, started: int, duration: int, kind: int, raw: int, blob: bytes | None
+        self, job: int, end: int, started: int, duration: int, kind: int, raw: int, costs: bytes, blob: bytes | None
     ) -> None:
         """Put a finished answer into the page; a large one goes straight to the pipe."""
         words = self.words
-        if blob is not None:
-            size = len(blob)
+        if costs or blob is not None:
+            blob = blob or b""
+            size = len(costs) + len(blob)
             if self.blob_bytes + size > marker.BLOBS_MAX and self.count:
                 self.flush()
             if size > marker.BLOBS_MAX:
-                words[marker.SENDING] = 1  # transfer is not the job's time
-                _write_all(ANSWERS.pack(1, size) + FACT.pack(job, end, started, duration) + VALUE.pack(kind, size))
-                _write_all(blob)
+                head = ANSWERS.pack(1, size) + FACT.pack(job, end, started, duration)
+                write_all(head + VALUE.pack(kind, size) + costs)
+                write_all(blob)
                 self.completed += 1
                 words[COMPLETED] = self.completed
                 words[marker.SENDING] = 0
                 return
             at = BLOBS_AT + self.blob_bytes
-            self.bytes[at : at + size] = blob
+            self.bytes[at : at + size] = costs + blob
             raw = self.blob_bytes << 40 | size
             self.blob_bytes += size
         count = self.count
@@ -191,7 +190,7 @@ class Loop:
         size = sum(map(len, parts))
         written = os.writev(ANSWERS_FD, parts)
         if written < size:  # a signal handler of the job's came in between
-            _write_all(b"".join(parts)[written:])
+            write_all(b"".join(parts)[written:])
         self.count = self.blob_bytes = 0
         self.generation += 1
         words = self.words
@@ -206,10 +205,8 @@ class Loop:
                 stream.flush()
         return os.lseek(OUT_FD, 0, 1) != self.out_at or os.lseek(ERR_FD, 0, 1) != self.err_at
 
-    def examine(
-        self, fn: int, duration: int, kind: int, raw: int, blob: bytes | None
-    ) -> tuple[int, int, bytes | None]:
-        """Look what an attempt printed, cost and left behind; return its value with those costs."""
+    def examine(self, fn: int, duration: int, kind: int, raw: int, blob: bytes | None) -> bytes:
+        """Look what an attempt printed, cost and left behind; return that, and what value follows."""
         spoke = self.capture and self.new_output()
         out, err = self.out_at, self.err_at
         if spoke:
@@ -228,7 +225,7 @@ class Loop:
                 self.unproven[fn] -= 1
             else:
                 del self.unproven[fn]
-        return kind | WITH_COSTS, 0, costs + blob if blob else costs
+        return costs
 
     def look_at_proven(self) -> None:
         """Hygiene of functions that ran clean so far: before the next batch, at most once per millisecond."""
@@ -238,7 +235,16 @@ class Loop:
             if self.hygiene.tidy():
                 for fn in self.ran:
                     self.unproven[fn] = PROVEN_RUNS
+                if self.hygiene.spoiled:
+                    self.retire()
             self.ran.clear()
+
+    def retire(self) -> None:
+        """What a job has left here cannot be set back: end, between two jobs; those not begun go to others."""
+        self.words[marker.READY] = marker.RETIRED
+        if self.count:
+            self.flush()
+        os._exit(0)
 
     def learn(self, what: int, number: Any, data: Any) -> None:
         """Take what the parent tells: a function, or how to prepare `__main__`."""
@@ -252,39 +258,3 @@ class Loop:
             with contextlib.suppress(BaseException):  # a call that needs it will say so
                 spawn.prepare(pickle.loads(data))
             wire.importing_main = False
-
-
-def _with_blobs(needs: list[Any], blobs: memoryview | None, at: int) -> tuple[list[wire.Value], int]:
-    """Return prerequisites with their payloads in place of the lengths of blobs."""
-    values: list[wire.Value] = []
-    for kind, payload, in_blob in needs:
-        if in_blob:
-            values.append((kind, blobs[at : at + payload]))  # type: ignore[index]
-            at += payload
-        else:
-            values.append((kind, payload))
-    return values, at
-
-
-def read_rest(buffer: bytes, size: int) -> bytes:
-    """Return the frame that begins with `buffer`, read to its `size`."""
-    whole = bytearray(size)
-    whole[: len(buffer)] = buffer
-    view = memoryview(whole)[len(buffer) :]
-    while view:
-        got = os.readv(CALLS_FD, (view,))
-        if not got:
-            leave()
-        view = view[got:]
-    return whole  # type: ignore[return-value]  # a bytearray serves: it is only sliced
-
-
-def leave() -> None:
-    """The parent is done, or dead: run what multiprocessing owes its children, and end."""
-    if "multiprocessing.util" in sys.modules:
-        with contextlib.suppress(BaseException):
-            sys.modules["multiprocessing.util"]._exit_function()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(BaseException):
-            stream.flush()
-    os._exit(0)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from .job import Row
 
+SENDING = -1  # of Fired.marks: a large answer is on its way, which is not the job's time
 # How an attempt ended by the worker's own word: `AnswerRow.end`.
 OK, RAISED, RESULT_NOT_PICKLABLE, CALL_NOT_LOADABLE, REVOKED, EXPIRED = range(6)
 
@@ -102,7 +103,7 @@ class Cancelled(NamedTuple):
 
 
 class Fired(NamedTuple):
-    """`wake_at` came.  `marks`: what runs where, as worker -> (attempt, its start), by the marker pages."""
+    """`wake_at` came.  `marks`: what runs where, as worker -> (attempt or SENDING, its start), by the marker pages."""
 
     now: int
     marks: dict[int, tuple[int, int]]

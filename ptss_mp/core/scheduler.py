@@ -353,7 +353,12 @@ class Scheduler(Crew):
             return
         if not worker.queue:
             return
-        if job in worker.queue and job in self.jobs:
+        sending, marked, patience = job == on.SENDING, job in worker.queue, WORD_NS
+        if not marked:  # stopped, or its mark was wiped: the first in line, from when it could have begun
+            job, started, patience = next(iter(worker.queue)), max(worker.sent, worker.heard), 4 * WORD_NS
+        if sending:
+            worker.watch = now + WORD_NS
+        elif job in self.jobs:
             timeout = self.jobs[job].timeout_ns
             late = self._kills_at(job, worker.queue[job])
             why = "deadline"
@@ -363,10 +368,10 @@ class Scheduler(Crew):
                 started = worker.seen_at  # a job scribbled there
             if timeout and started + timeout < late:
                 late, why = started + timeout, "timeout"
-            if late + WORD_NS <= now:
-                self._kill(worker, why, job)
+            if late + patience <= now:
+                self._kill(worker, why, job if marked else 0)
                 return
-            worker.watch = min(NEVER, late + WORD_NS)
+            worker.watch = min(NEVER, late + patience)
         elif any(j in self.jobs and self._limit_of(j, k) != NEVER for j, k in worker.queue.items()):
             worker.watch = now + WORD_NS
         if len(worker.queue) > 1:

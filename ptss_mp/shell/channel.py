@@ -8,18 +8,21 @@ what it was given, and the core checks that.
 
 from __future__ import annotations
 
+import errno
 import marshal
 import mmap
 import os
 import struct
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 from .. import marker, wire
 from ..core.scheduler import ENDS
 from ..warden import kernel
-from ..warden.protocol import HEAD, RUN, RUNS, RUNS_AT, SLOT_BYTES, VERDICT_AT
+from ..warden.protocol import FDS, HEAD, RUN, RUNS, RUNS_AT, SLOT_BYTES, VERDICT_AT
 from ..wire import ANSWERS, BLOB_BYTES_MAX, CALLS, COSTS, FACT, VALUE
+from .clock import monotonic_ns
 from .report import KEPT_BYTES, Report
 
 READ_BYTES = 64 << 10  # what a pipe holds
@@ -27,6 +30,8 @@ READ_LARGE_BYTES = 1 << 20  # the rest of a large frame
 TEE_BYTES = 1 << 20  # of one attempt's output are written through; the warden keeps as much
 PUNCH_BYTES = 1 << 20  # consumed output is given back in such pieces
 STACK_BYTES = 64 << 10
+STALL_NS = 200_000_000  # a large answer that has not grown for so long is none: its worker is late, not sending
+READS_MAX = 20  # of one drain: as much as any pipe holds; one who never stops writing holds up nobody
 DRAINS = 4  # a living worker may flush while it is drained; what it writes then is read later
 
 Row = tuple[int, int, int, int]
@@ -40,9 +45,13 @@ class Violation(Exception):
 class Channel:
     """One worker process, seen from the parent.
 
+    Raises:
+        OSError: the program may open no more descriptors.
+
     Attributes:
         sent: attempts sent, ever: the number of the next one.
         known: numbers of the functions it has been told.
+        given: the jobs it was sent and has not answered, in order (the core's own queue of this worker).
         flushes: frames of small answers read so far, to compare with the page's generation.
         peeked: jobs whose answer was read from the page and will come by the pipe once more.
         revoked: jobs that shall not begin, and where their ids stand in the page, until they are answered.
@@ -53,13 +62,16 @@ class Channel:
         buried: nothing of it runs any more, and the core was told.
         died_at: when its pidfd fired, 0: not yet.
         status: wait status, -1 until the warden has told it.
+        greeted: it came as far as its loop.
+        violation: what it sent behind the last good frame that no worker of ours sends; "": nothing.
     """
 
     __slots__ = (
         "answered", "answers_fd", "base_bytes", "buried", "calls_fd", "cpu_ns", "died_at", "dry", "err_at",
-        "err_fd", "failure", "fault_fd", "flushes", "known", "limit_words", "limits", "main", "need", "number",
-        "observed", "out_at", "out_fd", "page", "partial", "peak_bytes", "peeked", "pid", "pidfd", "punched", "ready",
-        "recalled", "revoked", "runs", "sent", "slot", "status", "unsent", "verdict", "words",
+        "err_fd", "failure", "fault_fd", "flushes", "given", "greeted", "grew_at", "known", "limit_words", "limits",
+        "main", "need", "number", "observed", "out_at", "out_fd", "page", "partial", "peak_bytes", "peeked", "pid",
+        "pidfd", "punched", "ready", "recalled", "revoked", "runs", "sent", "slot", "status", "unsent", "verdict",
+        "violation", "words",
     )  # fmt: skip
 
     def __init__(
@@ -67,14 +79,24 @@ class Channel:
     ) -> None:
         self.number, self.slot, self.pid = number, slot * SLOT_BYTES, pid
         self.base_bytes, self.main = base_bytes, main
+        if len(fds) != FDS:  # some were lost on the way
+            for fd in fds:
+                os.close(fd)
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         self.pidfd, self.answers_fd, self.calls_fd, page, self.fault_fd, self.out_fd, self.err_fd = fds
-        self.page = mmap.mmap(page, marker.PAGE_BYTES)
-        os.close(page)
+        try:
+            self.page = mmap.mmap(page, marker.PAGE_BYTES)  # takes a descriptor of its own
+        except OSError:
+            self.abandon()
+            raise
+        finally:
+            os.close(page)
         self.words = memoryview(self.page).cast("Q")
         self.limits = limits
         self.limit_words = memoryview(limits).cast("Q")
         os.set_blocking(self.answers_fd, False)
         os.set_blocking(self.calls_fd, False)
+        self.given: Iterable[int] = ()
         self.known: set[int] = set()
         self.peeked: set[int] = set()
         self.revoked: dict[int, int] = {}
@@ -84,14 +106,15 @@ class Channel:
         self.unsent: deque[memoryview] = deque()
         self.partial = bytearray()
         self.need = 0
-        self.flushes = self.sent = self.runs = self.died_at = 0
+        self.flushes = self.sent = self.runs = self.died_at = self.grew_at = 0
         self.out_at = self.err_at = self.peak_bytes = self.cpu_ns = 0
         self.punched = [0, 0]
         self.status = -1
         self.observed: tuple[int, int] = (0, 0)  # limit instant, ns observed: of the warden's verdict
         self.verdict: tuple[int, str] | None = None
+        self.violation = ""
         self.failure: wire.ErrorFacts | None = None  # what its initializer raised
-        self.buried = self.ready = False
+        self.buried = self.ready = self.greeted = False
 
     # ---- to the worker
 
@@ -190,8 +213,7 @@ class Channel:
     def read(self, answers: dict[int, Answer]) -> list[Row] | None:
         """Read what stands in the pipe; note values in `answers`; return the rows, None at the end of file.
 
-        Raises:
-            Violation: a frame is no frame of ours.
+        What comes before a frame that is none of ours is good; that one is noted in `violation`.
         """
         try:
             data = os.read(self.answers_fd, READ_LARGE_BYTES if self.need else READ_BYTES)
@@ -203,11 +225,21 @@ class Channel:
             return None
         if self.partial:
             self.partial += data
+            self.grew_at = monotonic_ns()
             if len(self.partial) < self.need:
                 return []
             data, self.partial, self.need = self.partial, bytearray(), 0  # type: ignore[assignment]
-        at, rows, size = 0, [], len(data)
+        rows: list[Row] = []
         found: dict[int, Answer] = {} if self.peeked or self.recalled else answers
+        try:
+            self._frames(data, rows, found)
+        except Violation as violation:
+            self.violation = str(violation)
+        return self._take(rows, found, answers)
+
+    def _frames(self, data: Any, rows: list[Row], found: dict[int, Answer]) -> None:
+        """Take the whole frames that stand in `data`, and keep what begins behind them."""
+        at, size = 0, len(data)
         while size - at >= ANSWERS.size:
             count, blob = ANSWERS.unpack_from(data, at)
             if count > marker.ANSWERS_MAX or blob > BLOB_BYTES_MAX:
@@ -225,7 +257,12 @@ class Channel:
         if at < size:
             self.partial = bytearray(data[at:])
             self.need = self.need or ANSWERS.size
-        return self._take(rows, found, answers)
+            self.grew_at = monotonic_ns()
+
+    @property
+    def receiving(self) -> bool:
+        """True while a large answer is on its way: that is not the job's time."""
+        return self.need > READ_BYTES and monotonic_ns() - self.grew_at < STALL_NS
 
     def _take(self, rows: list[Row], found: dict[int, Answer], answers: dict[int, Answer]) -> list[Row]:
         """Return the rows that are news, their values noted; what was peeked at comes once more, and is not."""
@@ -248,17 +285,14 @@ class Channel:
         return rows
 
     def drain(self, answers: dict[int, Answer]) -> list[Row]:
-        """Return the rows of all that the worker has finished: what stands in the pipe, then in the page.
-
-        Raises:
-            Violation: as `read`.
-        """
+        """Return the rows of all that the worker has finished: what stands in the pipe, then in the page."""
         rows: list[Row] = []
         for _ in range(DRAINS):
-            self.dry = False
-            while not self.dry:
+            for _ in range(READS_MAX):
                 rows += self.read(answers) or ()
-            if self.words[marker.GENERATION] <= self.flushes:
+                if self.dry or self.violation:
+                    break
+            if self.violation or self.words[marker.GENERATION] <= self.flushes:
                 break  # else it has flushed since: into the pipe
         return rows + self.peek(answers)
 
@@ -266,28 +300,41 @@ class Channel:
         if blob:
             self.failure = wire.unpack_error(blob)
         else:
-            self.ready = True
+            self.ready = self.greeted = True
+
+    def _is_asked(self, job: int) -> bool:
+        return job in self.given or job in self.peeked or job in self.recalled
 
     def frame(self, data: Any, at: int, count: int, blob: int, answers: dict[int, Answer]) -> list[Row]:
-        """Note the values of one frame; return its facts."""
+        """Note the values of one frame, all or none; return its facts.
+
+        Raises:
+            Violation: it answers what this worker was not asked (another's value stays as it is), or makes no sense.
+        """
         values_at = at + count * FACT.size
         if count == 1:  # the synchronous caller's case, kept short
             kind, raw = VALUE.unpack_from(data, values_at)
             if kind <= wire.INT:
                 row: Row = FACT.unpack_from(data, at)
+                if row[0] not in self.given and not self._is_asked(row[0]):
+                    raise Violation(f"an answer for job {row[0]}, which it was not given")
                 answers[row[0]] = (kind, raw if kind else None, row)
                 return [row]
         view = memoryview(data)
         rows: list[Row] = list(FACT.iter_unpack(view[at:values_at]))
         blobs_at = values_at + count * VALUE.size
         blobs = view[blobs_at : blobs_at + blob]
+        given, found = self.given, {}
         for row, (kind, raw) in zip(rows, VALUE.iter_unpack(view[values_at:blobs_at]), strict=True):
+            if row[0] not in given and not self._is_asked(row[0]):
+                raise Violation(f"an answer for job {row[0]}, which it was not given")
             if kind > wire.BOOL:
-                answers[row[0]] = self._large(row, kind, raw, blobs)
+                found[row[0]] = self._large(row, kind, raw, blobs)
             elif kind > wire.INT:
-                answers[row[0]] = (wire.NONE, wire.scalar(kind, raw), row)
+                found[row[0]] = (wire.NONE, wire.scalar(kind, raw), row)
             else:
-                answers[row[0]] = (kind, raw if kind else None, row)
+                found[row[0]] = (kind, raw if kind else None, row)
+        answers.update(found)
         return rows
 
     def _large(self, row: Row, kind: int, raw: int, blobs: memoryview) -> Answer:
@@ -357,7 +404,11 @@ class Channel:
         body += copy[marker.VALUES_AT : marker.VALUES_AT + count * VALUE.size]
         body += copy[marker.BLOBS_AT : marker.BLOBS_AT + blob]
         found: dict[int, Answer] = {}
-        rows = [row for row in self.frame(body, 0, count, blob, found) if row[0] not in self.peeked]
+        try:
+            rows = [row for row in self.frame(body, 0, count, blob, found) if row[0] not in self.peeked]
+        except Violation as violation:
+            self.violation = str(violation)
+            return []
         rows = self._take(rows, found, answers)
         self.peeked.update(row[0] for row in rows)
         return rows

@@ -18,8 +18,10 @@ from collections.abc import Iterator
 from multiprocessing import spawn
 from typing import Any
 
+from ..outcome import signal_name
 from ..warden import proc
 from ..warden.protocol import (
+    AGAIN,
     ASLEEP,
     FDS,
     FORK,
@@ -77,23 +79,28 @@ class Warden:
         self.unsent: deque[bytes] = deque()
         self.ready = False
         size = (slots + 1) * SLOT_BYTES
-        limits = os.memfd_create("ptss_mp-limits", os.MFD_CLOEXEC)
-        os.ftruncate(limits, size)
-        self.limits = mmap.mmap(limits, size)
-        self.words = memoryview(self.limits).cast("Q")
-        self.nudge_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self.sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        for end in (self.sock, theirs):
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE_MAX)
-        self.sock.setblocking(False)
-        me = os.pidfd_open(os.getpid())
-        told = os.memfd_create("ptss_mp-config", os.MFD_CLOEXEC)
-        fds = (theirs.fileno(), me, self.nudge_fd, limits, told)
-        code = f"import sys; sys.path[:] = {config['path']!r}; from ptss_mp.warden.main import main; main{fds}"
-        self.pidfd = -1
-        try:
+        with contextlib.ExitStack() as undo, contextlib.ExitStack() as theirs:
+            limits = os.memfd_create("ptss_mp-limits", os.MFD_CLOEXEC)
+            theirs.callback(os.close, limits)
+            os.ftruncate(limits, size)
+            self.limits = mmap.mmap(limits, size)
+            self.words = memoryview(self.limits).cast("Q")
+            self.nudge_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            undo.callback(os.close, self.nudge_fd)
+            self.sock, control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            undo.callback(self.sock.close)
+            theirs.callback(control.close)
+            for end in (self.sock, control):
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE_MAX)
+            self.sock.setblocking(False)
+            me = os.pidfd_open(os.getpid())
+            theirs.callback(os.close, me)
+            told = os.memfd_create("ptss_mp-config", os.MFD_CLOEXEC)
+            theirs.callback(os.close, told)
             with open(told, "wb", closefd=False) as file:  # of any size: initargs may be large
                 pickle.dump({k: v for k, v in config.items() if k not in ("environ", "cwd")}, file)
+            fds = (control.fileno(), me, self.nudge_fd, limits, told)
+            code = f"import sys; sys.path[:] = {config['path']!r}; from ptss_mp.warden.main import main; main{fds}"
             with _spawning:
                 self.process = subprocess.Popen(
                     [*config["python"], "-c", code],
@@ -103,14 +110,13 @@ class Warden:
                     env=config["environ"] | {TAG: tag},
                     cwd=config["cwd"],
                 )
-        except BaseException:
-            self.abandon()
-            raise
-        finally:
-            theirs.close()
-            for fd in (me, limits, told):
-                os.close(fd)
-        self.pidfd = os.pidfd_open(self.process.pid)
+            try:
+                self.pidfd = os.pidfd_open(self.process.pid)
+            except OSError:
+                self.process.kill()
+                self.process.wait()
+                raise
+            undo.pop_all()
 
     # ---- to the warden
 
@@ -137,11 +143,17 @@ class Warden:
         """Tell that SIGKILL was sent from here, or shall be, so that the warden walks the tree."""
         self._send(KILL.pack(b"K", worker, job, WHYS.index(why)))
 
+    def again(self, worker: int) -> None:
+        """Ask for another process, later, in the place of one that cannot be taken on here."""
+        self._send(AGAIN.pack(b"A", worker))
+
     def prepare_main(self, data: bytes) -> None:
         """Let later workers find `__main__` imported."""
         self._send(b"M" + data)
 
     def _send(self, data: bytes) -> None:
+        with contextlib.suppress(OSError):  # if somebody has stopped it: nothing would start, no tree be swept
+            signal.pidfd_send_signal(self.pidfd, signal.SIGCONT)
         self.unsent.append(data)
         self._flush()
 
@@ -209,7 +221,7 @@ class Warden:
     def exit_text(self) -> str:
         """Return how it ended, in words; waits for it."""
         code = self.process.wait()
-        return f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
+        return f"by {signal_name(-code)}" if code < 0 else f"with status {code}"
 
     def end(self, swept: bool) -> None:
         """Let it kill and reap everything, then let go of it.  One that still imports does not listen.

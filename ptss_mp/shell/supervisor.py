@@ -24,7 +24,7 @@ from ..core.job import NEVER
 from ..core.scheduler import MS, Scheduler
 from ..errors import PoolBroken
 from ..warden.protocol import EXITED, FORKED, VERDICT, WHYS
-from .channel import Answer, Channel, Row, Violation
+from .channel import Answer, Channel, Row
 from .clock import monotonic_ns
 from .desk import Desk
 from .dispatch import dispatch
@@ -113,7 +113,11 @@ class Supervisor(Desk):
     def _hire(self) -> None:
         self.wardens += 1
         config = self.config | {"main": pickle.loads(self.main_data) if self.main_data else None}
-        warden = self.warden = Warden(config, f"{self.tag}.{self.wardens}", self.slots)
+        try:
+            warden = self.warden = Warden(config, f"{self.tag}.{self.wardens}", self.slots)
+        except OSError as error:
+            self._break(f"no warden can be started: {error}")
+            return
         self.main_told = bool(self.main_data)
         if self.core.start_timeout_ns:
             self.warden_by = monotonic_ns() + self.core.start_timeout_ns
@@ -148,12 +152,10 @@ class Supervisor(Desk):
         slot = self.warden.slots[number]
         try:
             channel = Channel(number, slot, pid, base, main, fds, self.warden.limits)
-        except (OSError, ValueError) as error:  # no descriptor is left; some were lost on the way
-            for fd in fds:
-                os.close(fd)
-            self.warden.killed(number, 0, "crashed")
-            self._unborn(number, f"a worker's descriptors find no room here (ulimit -n): {error}")
+        except OSError:  # its descriptors find no room here: a moment later they may
+            self.warden.again(number)
             return
+        channel.given = self.core.workers[number].queue
         self.channels[number] = channel
         self.poller.watch(channel.answers_fd, ANSWERS_RANK, self._readable, channel)
         self.poller.watch(channel.pidfd, DEATH_RANK, self._pidfd_fired, channel)
@@ -214,23 +216,23 @@ class Supervisor(Desk):
             return
         was_ready = channel.ready
         found: dict[int, Answer] = {}
-        try:
-            rows = channel.read(found)
-            self._answered(channel, rows or [], found)
-        except Violation as violation:
-            log.info("worker %d sent %s", channel.pid, violation)
-            self._kill(do.KillWorker(channel.number, "protocol", 0))
-            return
-        if rows is None:
+        rows = channel.read(found)
+        self._answered(channel, rows or [], found)
+        if rows is None:  # it is dying, or it closed its pipe and can never answer
             self.poller.unwatch(channel.answers_fd)
-        if channel.ready and not was_ready:
+            self._expect_word(channel)
+        if channel.violation:
+            self._expel(channel)
+        elif channel.ready and not was_ready:
             self.events.append(on.WorkerReady(monotonic_ns(), channel.number))
+
+    def _expel(self, channel: Channel) -> None:
+        log.info("worker %d sent %s", channel.pid, channel.violation or "nothing, and closed its pipe")
+        self._kill(do.KillWorker(channel.number, "protocol", 0))
 
     def _answered(self, channel: Channel, rows: list[Row], found: dict[int, Answer]) -> None:
         if not rows:
             return
-        if not found.keys() <= self.core.workers[channel.number].queue.keys():
-            raise Violation("an answer to what it was not asked")  # it must not stand for another's
         self.answers.update(found)
         self.events.append(on.Answered(monotonic_ns(), channel.number, rows))
         if self.tee:
@@ -238,6 +240,9 @@ class Supervisor(Desk):
                 answer = found.get(row[0])  # of a job that was taken back none is kept
                 if answer and type(answer[2]) is Report and (answer[2].out or answer[2].err):
                     self.callbacks.tee(answer[2])
+        for job in found:
+            if job not in self.futures:  # cancelled meanwhile: nobody will ask
+                del self.answers[job]
 
     def _writable(self, channel: Channel) -> None:
         if channel.calls_fd >= 0 and not channel.write():
@@ -246,6 +251,9 @@ class Supervisor(Desk):
     def _pidfd_fired(self, channel: Channel) -> None:
         """It is dead; the warden's word on how comes within a moment."""
         self.poller.unwatch(channel.pidfd)
+        self._expect_word(channel)
+
+    def _expect_word(self, channel: Channel) -> None:
         channel.died_at = monotonic_ns()
         self.unexplained = self.unexplained or channel.died_at + STATUS_NS
 
@@ -254,8 +262,7 @@ class Supervisor(Desk):
         if channel.buried:
             return
         found: dict[int, Answer] = {}
-        with contextlib.suppress(Violation):
-            self._answered(channel, channel.drain(found), found)
+        self._answered(channel, channel.drain(found), found)
         channel.buried = True
         for fd in (channel.answers_fd, channel.calls_fd):
             self.poller.unwatch(fd)
@@ -264,13 +271,18 @@ class Supervisor(Desk):
             worker = self.core.workers.get(channel.number)  # it ran to its end, and its answer is lost in the noise
             job = next((j for j in worker.queue if j not in self.answers), 0) if worker else 0
         if job:
-            self.reports[job] = explain(channel, self.futures.get(job), why, monotonic_ns())
+            report = explain(channel, self.futures.get(job), why, monotonic_ns())
+            if job in self.futures:  # else nobody will ask
+                self.reports[job] = report
             if self.tee:
-                self.callbacks.tee(self.reports[job])
+                self.callbacks.tee(report)
         elif channel.failure:
             log.warning("an initializer raised %s: %s", channel.failure.type_name, channel.failure.text)
             self.config["why"] = f"{channel.failure.type_name}: {channel.failure.text}\n{channel.failure.traceback}"
-        ready = bool(job or channel.words[marker.READY])  # else it died before it could take a job
+        if channel.words[marker.READY] == marker.RETIRED and channel.answered:  # by itself: no mark on who comes next
+            left = [j for j in channel.given if j not in self.answers]
+            self.events.append(on.Recalled(monotonic_ns(), channel.number, left))
+        ready = bool(job) or channel.greeted  # else it died before it could take a job
         self.events.append(on.WorkerDied(monotonic_ns(), channel.number, job, why, ready))
         channel.close_pipes()
 
@@ -291,10 +303,11 @@ class Supervisor(Desk):
         marks = {}
         for channel in list(self.channels.values()):
             if channel.died_at and now - channel.died_at >= STATUS_NS:
-                self._forget(channel)
+                channel.died_at = 0
+                self._forget(channel) if await_deaths([channel.pidfd], MS) else self._expel(channel)
             elif not channel.buried:
                 self._readable(channel)
-                marks[channel.number] = channel.marked()
+                marks[channel.number] = (on.SENDING, 0) if channel.receiving else channel.marked()
         waiting = [c.died_at for c in self.channels.values() if c.died_at]
         self.unexplained = min(waiting) + STATUS_NS if waiting else 0
         self.events.append(on.Fired(monotonic_ns(), marks))
@@ -350,17 +363,19 @@ class Supervisor(Desk):
         channel = self.channels.get(command.worker)
         if channel and not channel.buried:
             found: dict[int, Answer] = {}
-            with contextlib.suppress(Violation):
-                self._answered(channel, channel.peek(found), found)
+            self._answered(channel, channel.peek(found), found)
+            if channel.violation:
+                self._expel(channel)
 
     def _recall(self, command: do.Recall) -> None:
         channel = self.channels.get(command.worker)
         if channel and not channel.buried and not channel.verdict:
             found: dict[int, Answer] = {}
-            with contextlib.suppress(Violation):  # if it is one, the next read says so
-                rows, back = channel.recall(command.ids, found)
-                self._answered(channel, rows, found)
-                self.events.append(on.Recalled(monotonic_ns(), command.worker, back))
+            rows, back = channel.recall(command.ids, found)
+            self._answered(channel, rows, found)
+            self.events.append(on.Recalled(monotonic_ns(), command.worker, back))
+            if channel.violation:
+                self._expel(channel)
 
     def _retire(self, command: do.RetireWorker) -> None:
         channel = self.channels.get(command.worker)

@@ -25,9 +25,12 @@ def judge(channel: Channel) -> tuple[int, str]:
     """Return (attempt to blame or 0, why) of a worker that is dead.
 
     In this order: the verdict that was told, the verdict that was written, the marker, nobody.
-    A limit blames the attempt that the warden named and no other.
+    A limit blames the attempt that the warden named and no other.  A marker that names
+    what this worker was not given was scribbled on, or is of a job that has ended: it names nobody.
     """
     marked = channel.marked()[0]
+    if marked not in channel.given:
+        marked = 0
     job, why = channel.verdict or (0, "")
     if not why:
         number, _, _, job = channel.cell()
@@ -53,7 +56,7 @@ def explain(channel: Channel, future: Future[Any] | None, why: str, now: int) ->
     elif why == "crashed":
         report.error = f"its worker (pid {channel.pid}) {how or 'died'} after {ran:.3f} s of the job"
     elif why == "protocol":
-        report.error = f"its worker (pid {channel.pid}) sent bytes that are no answer; it was killed"
+        report.error = f"its worker (pid {channel.pid}) sent what is no answer, or closed its pipe; it was killed"
     elif why == "interrupted":
         report.error = f"was running when the grace ended, after {ran:.3f} s; it was killed"
     else:
@@ -83,7 +86,7 @@ def explain_end(
     if status == "deadline" and not report.started:
         _late(report, future, now)
         report.error = "its deadline passed before it could start"
-    elif status in ("crashed", "protocol") and not report.error:
+    elif status in ("crashed", "protocol", "timeout") and not report.error:
         report.error = "its worker died again and again, and each time it was the first in line"
     elif status == "skipped" and not report.error:
         report.error = f"run_if={future._use.rules.run_if!r} did not come true"

@@ -6,6 +6,7 @@ what the worker needs is moved to fixed places and all else is closed.
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import gc
 import mmap
@@ -18,8 +19,9 @@ from typing import Any
 from .. import wire
 from ..codec import describe
 from ..marker import PAGE_BYTES, READY
+from ..pipes import ANSWERS_FD, BOOT_FD, CALLS_FD, ERR_FD, FAULT_FD, OUT_FD, PAGE_FD
 from ..wire import ANSWERS
-from ..worker import ANSWERS_FD, BOOT_FD, CALLS_FD, ERR_FD, FAULT_FD, OUT_FD, PAGE_FD, Loop
+from ..worker import Loop
 from .kernel import DUMP_SIGNAL, PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, prctl
 
 
@@ -92,10 +94,19 @@ def begin(warden: int, options: dict[str, Any]) -> None:
         os._exit(1)
     words = memoryview(page).cast("Q")
     loop = Loop(page, words, options)
-    words[READY] = 1  # whoever dies before this died of nothing that a job did
-    if options["say_ready"]:
-        os.write(ANSWERS_FD, ANSWERS.pack(0, 0))
+    os.register_at_fork(after_in_child=_let_go)
+    words[READY] = 1
+    os.write(ANSWERS_FD, ANSWERS.pack(0, 0))  # whoever dies before this died of nothing that a job did
     loop.run()
+
+
+def _let_go() -> None:
+    """What a job forks by `os.fork` can neither answer for a later job nor read its calls; the numbers stay taken."""
+    with contextlib.suppress(OSError):
+        nothing = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        for fd in (CALLS_FD, ANSWERS_FD):
+            os.dup2(nothing, fd, inheritable=False)
+        os.close(nothing)
 
 
 def _nothing(*_: Any) -> None:

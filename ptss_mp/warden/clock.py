@@ -41,12 +41,14 @@ class Watched:
         job, began: the attempt that is marked, and the start that counts for it.
         looked_at: start and number as they stood in the page, to see whether they moved.
         doomed: it was sent its last signal.
+        failures: forks that failed before this one.
+        talks: it printed so much that some was given back at the last look.
         backstop_at: when SIGKILL follows a dump; 0: it need not.
     """
 
     __slots__ = (
-        "attempt", "backstop_at", "began", "doomed", "job", "looked_at", "number", "out", "page", "pid", "pidfd",
-        "seen_at", "slot", "tail", "trim_at", "words",
+        "attempt", "backstop_at", "began", "doomed", "failures", "job", "looked_at", "number", "out", "page",
+        "pid", "pidfd", "seen_at", "slot", "tail", "talks", "trim_at", "words",
     )  # fmt: skip
 
     def __init__(self, number: int, slot: int, pid: int, pidfd: int, page: int, out: int, err: int) -> None:
@@ -58,7 +60,8 @@ class Watched:
         self.tail = self.seen_at = self.job = self.began = self.backstop_at = self.trim_at = 0
         self.attempt = -1
         self.looked_at = 0, 0
-        self.doomed = False
+        self.doomed = self.talks = False
+        self.failures = 0
 
     def cpu_ns(self) -> int:
         """Return the CPU time of the process so far (its CPU clock: clock_getcpuclockid(3)); 0 if it is gone."""
@@ -77,13 +80,16 @@ class Watched:
                 return (job if number == done else 0), began, done
         return 0, 0, words[marker.COMPLETED]
 
-    def trim(self, keep: int) -> None:
-        """Give back what was printed more than `keep` bytes ago; offsets stay."""
+    def trim(self, keep: int) -> bool:
+        """Give back what was printed more than `keep` bytes ago; offsets stay.  Return True if there was any."""
+        found = False
         for fd, given_back in self.out.items():
             size = os.fstat(fd).st_size
             if size - given_back > 2 * keep:
                 self.out[fd] = (size - keep) & ~4095
                 kernel.punch(fd, given_back, self.out[fd])
+                found = True
+        return found
 
     def close(self) -> None:
         """Let go of what stands for a reaped process."""

@@ -359,6 +359,10 @@ class Auditor:
             if job and why == "timeout":
                 limit = job.sent_at + job.timeout if job.timeout else NEVER
             legal = limit + WORD_NS <= now
+        elif why in ("timeout", "deadline"):  # by its marker the first in line has not begun
+            first = next(iter(worker.queue.values()))
+            limit = min(first.kills, first.sent_at + first.timeout if first.timeout else NEVER)
+            legal = limit + 4 * WORD_NS <= now
         elif worker.why == "retired":
             legal = now >= worker.since + EXIT_NS - BATCH_NS
         else:

@@ -1,0 +1,41 @@
+"""A worker's descriptors, and what passes through its two pipes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+
+# Where a worker's own descriptors stand; 0 is /dev/null, 1 and 2 are the job's streams.
+CALLS_FD, ANSWERS_FD, FAULT_FD, PAGE_FD, OUT_FD, ERR_FD, BOOT_FD = range(3, 10)
+
+
+def write_all(data: bytes | memoryview) -> None:
+    """Write all of it; the parent always reads."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(ANSWERS_FD, view) :]
+
+
+def read_rest(buffer: bytes, size: int) -> bytes:
+    """Return the frame that begins with `buffer`, read to its `size`."""
+    whole = bytearray(size)
+    whole[: len(buffer)] = buffer
+    view = memoryview(whole)[len(buffer) :]
+    while view:
+        got = os.readv(CALLS_FD, (view,))
+        if not got:
+            leave()
+        view = view[got:]
+    return whole  # type: ignore[return-value]  # a bytearray serves: it is only sliced
+
+
+def leave() -> None:
+    """The parent is done, or dead: run what multiprocessing owes its children, and end."""
+    if "multiprocessing.util" in sys.modules:
+        with contextlib.suppress(BaseException):
+            sys.modules["multiprocessing.util"]._exit_function()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(BaseException):
+            stream.flush()
+    os._exit(0)
