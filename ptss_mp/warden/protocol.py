@@ -16,7 +16,6 @@ import struct
 # to the warden
 FORK = struct.Struct("<cQI")  # b"F": worker, slot
 KILL = struct.Struct("<cQQB")  # b"K": worker, job, why; the parent has sent SIGKILL, the warden walks the tree
-AGAIN = struct.Struct("<cQ")  # b"A": worker; the parent has no descriptors for it: make another one later
 # b"M" + pickle: prepare __main__ · b"Q": end everything
 
 # to the parent
