@@ -32,6 +32,10 @@ class Ended:
         return self.err.splitlines()
 
 
+# An ordinary user may not read what its mode forbids; root is one, in this, without these capabilities.
+WITHOUT_OVERRIDE = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+
+
 def ptss_mp(*args: str | Path, cwd: Path | None = None, **env: str) -> Ended:
     """Run the program to its end."""
     with start(*args, cwd=cwd, **env) as program:
@@ -40,11 +44,11 @@ def ptss_mp(*args: str | Path, cwd: Path | None = None, **env: str) -> Ended:
 
 @contextlib.contextmanager
 def start(
-    *args: str | Path, cwd: Path | None = None, stdout: int = subprocess.PIPE, **env: str
+    *args: str | Path, cwd: Path | None = None, stdout: int = subprocess.PIPE, by: Sequence[str] = (), **env: str
 ) -> Iterator[subprocess.Popen[str]]:
-    """Start the program; kill it if the block is left while it runs."""
+    """Start the program, `by` another one if given; kill it if the block is left while it runs."""
     program = subprocess.Popen(
-        [*PROGRAM, *map(str, args)],
+        [*by, *PROGRAM, *map(str, args)],
         cwd=cwd,
         env=os.environ | {"PYTHONPATH": str(REPOSITORY)} | env,
         stdin=subprocess.DEVNULL,
