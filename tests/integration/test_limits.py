@@ -196,11 +196,12 @@ def test_a_deadline_that_passes_in_the_queue(pool, gate, tmp_path):
 
 def test_a_deadline_while_it_runs_kills(pool, tmp_path):
     ex = pool(2)
+    ex.submit(deeds.double, 1).result(CAP_S)  # it shall begin well before its deadline
     log = tmp_path / "log"
-    future, outcome = beside_healthy(ex, lambda: ex.options(deadline=0.3).submit(deeds.hang, "native", str(log)))
+    future, outcome = beside_healthy(ex, lambda: ex.options(deadline=1).submit(deeds.hang, "native", str(log)))
     assert (outcome.status, outcome.attempts) == ("deadline", 1)
     assert "still running" in outcome.error
-    assert outcome.limit == pytest.approx(0.3)
+    assert outcome.limit == pytest.approx(1)
     assert outcome.stdout == "hangs: native\n"
     assert isinstance(future.exception(), DeadlineMissed)
     wait_gone([int(lines(log)[0].split()[0])], 1)
