@@ -146,6 +146,9 @@ class Desk:
                 future._report = report
                 if future._end(FINISHED):
                     self.callbacks.settled(future)
+            if self.reports:  # of one who forged its own answer and died
+                for job in command.ids:
+                    self.reports.pop(job, None)
         else:
             for i, job in enumerate(command.ids):
                 blame = command.blame[i] if command.blame else 0

@@ -142,6 +142,8 @@ class Supervisor(Desk):
                 elif status < 0:
                     self._unborn(number, f"a worker cannot be forked: {os.strerror(-status)}")
                 self.warden.release(number)
+            elif letter == b"N":
+                log.warning("%s cannot have another worker for now: %s", self.name, data[1:].decode())
             elif letter == b"R":
                 self.warden.ready, self.warden_by = True, NEVER
             elif letter == b"B":

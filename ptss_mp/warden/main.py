@@ -40,6 +40,7 @@ AWAKE_NS = 300_000_000  # stay awake so long after the last job: falling asleep 
 TRIM_NS = 100_000_000  # a job that prints 1 GiB/s holds 100 MiB for a moment
 TRIM_KEEP_BYTES = 1 << 20  # as much as tee writes of one attempt; the outcome keeps 64 KiB of it
 FORK_TRIES = 5  # so many forks fail, in 1.2 s, before the parent is told; never, while other workers live
+FORK_FORGET_NS = 10_000_000_000  # after so long without a failure the next one is news
 FORK_PAUSE_NS = 20_000_000  # doubled for each failure, up to 32 times that
 END_NS = 5_000_000_000  # how long the last sweep may take
 
@@ -119,6 +120,7 @@ class Warden:
         self.backlog: list[tuple[bytes, tuple[int, ...]]] = []
         self.sweep_at: list[int] = []
         self.unborn: dict[int, tuple[int, int, int]] = {}  # worker -> when to try again, slot, failures so far
+        self.patience = self.failed_at = 0  # failures of one fork before the parent is told; when the last one was
         self.dirty = self.mute = False
         self.armed_at = self.awake_until = 0
         self.base_bytes = 0
@@ -242,10 +244,16 @@ class Warden:
 
     def fork_later(self, number: int, slot: int, failures: int, why: int) -> None:
         """Try again after a pause: a full machine may be less so.  If it was in vain and no worker lives, say why."""
-        if failures > FORK_TRIES and not self.workers:
+        now = time.monotonic_ns()
+        if now - self.failed_at > FORK_FORGET_NS:
+            self.say(b"N" + os.strerror(why).encode())
+            self.patience = FORK_TRIES
+        self.failed_at = now
+        if failures >= self.patience and not self.workers:
+            self.patience = 1  # the others need not be tried so often
             self.say(EXITED.pack(b"X", number, 0, -why, 0, 0))
         else:
-            self.unborn[number] = time.monotonic_ns() + (FORK_PAUSE_NS << min(failures, 5)), slot, failures
+            self.unborn[number] = now + (FORK_PAUSE_NS << min(failures, 5)), slot, failures
 
     def _become_worker(self, ends: tuple[int, ...]) -> NoReturn:
         try:

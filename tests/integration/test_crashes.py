@@ -240,7 +240,7 @@ def test_a_worker_that_dies_while_a_large_result_is_on_its_way(pool, context):
     ex = pool(2, context)
     future, outcome = beside_healthy(ex, lambda: ex.submit(deeds.dies_while_sending, 64 << 20))
     assert (outcome.status, outcome.signal) == ("crashed", Signals.SIGKILL)
-    assert future.outcome().max_rss > 64 << 20
+    assert future.outcome().max_rss > 60 << 20  # its 64 MiB, less what the warden had
 
 
 @CONTEXTS

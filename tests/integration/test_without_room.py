@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import deeds
 import pytest
-from support import CAP_S, wait_for_lines
+from support import CAP_S, until, wait_for_lines
 
 from ptss_mp import PoolBroken
 from ptss_mp.shell import hire
@@ -48,7 +48,7 @@ def test_workers_that_leave_slowly_only_delay(pool):
     assert {future.outcome(CAP_S).status for future in futures} == {"succeeded"}
 
 
-@pytest.mark.parametrize("room", [16, 28, 40])
+@pytest.mark.parametrize("room", [3, 8, 16])
 def test_too_few_descriptors_break_the_pool_with_the_reason(pool, gate, room):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     ex = pool(20, capture=False)
@@ -66,16 +66,48 @@ def test_too_few_descriptors_break_the_pool_with_the_reason(pool, gate, room):
         ex.submit(deeds.pid)
 
 
-def test_a_warden_that_cannot_fork_says_so_and_lives(pool, gate, tmp_path):
+@pytest.mark.parametrize("room", [28, 40])
+def test_with_room_for_some_workers_the_pool_goes_on_with_those(pool, gate, room, caplog):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    ex = pool(20, capture=False)
+    used = set(map(int, os.listdir("/proc/self/fd")))
+    free = [fd for fd in range(len(used) + room) if fd not in used]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free[room - 1] + 1, hard))
+    try:
+        futures = [ex.submit(deeds.gate, gate.path) for _ in range(20)]
+        until(lambda: "Too many open files" in caplog.text, "a word about it")
+        gate.open(20)
+        assert [future.exception(CAP_S) for future in futures] == [None] * 20
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_warden_that_can_fork_none_says_so(pool):
+    ex = pool(1, spares=0)
+    ex.submit(deeds.pid).result(CAP_S)
+    warden = ex._pool.warden.process.pid
+    resource.prlimit(warden, resource.RLIMIT_NOFILE, (16, 16))
+    assert ex.submit(deeds.crash, "kill").outcome(CAP_S).status == "crashed"
+    assert "a worker cannot be forked: Too many open files" in str(ex.submit(deeds.pid).exception(CAP_S))
+    assert ex._pool.wardens == 1
+
+
+def test_a_warden_that_cannot_fork_for_a_while_harms_nobody(pool, gate, tmp_path):
     ex = pool(2, spares=0)
     log = tmp_path / "log"
     running = ex.submit(deeds.gated, str(log), gate.path, "running")
     wait_for_lines(log, 1)
     warden = ex._pool.warden.process.pid
     allowed = len(os.listdir(f"/proc/{warden}/fd"))
-    resource.prlimit(warden, resource.RLIMIT_NOFILE, (allowed, allowed))
-    assert "a worker cannot be forked: Too many open files" in str(ex.submit(deeds.pid).exception(CAP_S))
-    assert "a worker cannot be forked" in str(running.exception(CAP_S))
+    before = resource.prlimit(warden, resource.RLIMIT_NOFILE, (allowed, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    waiting = ex.submit(deeds.pid)
+    with pytest.raises(TimeoutError):
+        waiting.result(2)
+    assert not running.done()
+    resource.prlimit(warden, resource.RLIMIT_NOFILE, before)
+    assert waiting.result(CAP_S) != running.worker_pid
+    gate.open()
+    assert running.result(CAP_S) == "running"
     assert ex._pool.wardens == 1
 
 
