@@ -40,6 +40,7 @@ class Crew(Table):
         self.restarts = restarts
         self.closed = self.dropping = self.halted = False
         self.broken = ""
+        self.hire_at = 0  # no worker is asked for before this instant
         self._last_worker = 0
         self._out: list[do.Command] = []  # of the running step
 
@@ -55,6 +56,8 @@ class Crew(Table):
             self.spares.append(worker)
 
     def _hire(self) -> None:
+        if self.hire_at > self.now:
+            return
         # whoever is idle while a job is ready is of no use to it: it needs an unused process
         busy = len(self.active) if self.ready.head() else sum(1 for w in self.active.values() if w.queue)
         wanted = min(self.max_workers, len(self.ready) + busy) + self.spare_workers
@@ -122,8 +125,10 @@ class Crew(Table):
     def _unexplained(self, what: str) -> None:
         """A death that no job explains.  Too many: no worker can be had; say so, never spin."""
         window = self.restarts
-        if not window.exceeded(self.now):
-            return
+        exceeded = window.exceeded(self.now)
+        self.hire_at = self.now + window.pause_ns()
+        if not exceeded or any(worker.queue for worker in self.active.values()):
+            return  # while somebody is at work it may be a shortage that passes
         self.broken = f"{what}: more than {window.intensity} times in {window.period_ns / 1e9:g} s"
         self.closed = self.dropping = True
         for job in self.jobs:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 
+PAUSE_NS, PAUSE_MAX_NS = 10_000_000, 100_000_000  # ten tries take 0.75 s, within any sensible period
 _GOLDEN = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
 
@@ -28,9 +29,17 @@ class RestartWindow:
         """Note one death at `now`; return True if that is one too many."""
         deaths = self._deaths
         deaths.append(now)
-        while deaths[0] < now - self.period_ns:
+        while deaths[0] < now - self.period_ns or len(deaths) > self.intensity + 1:
             deaths.popleft()
         return len(deaths) > self.intensity
+
+    def pause_ns(self) -> int:
+        """Return how long to wait before the next try: none after one death, then longer from death to death.
+
+        What is short for a moment (processes, descriptors) must not use up the intensity in that moment.
+        """
+        deaths = len(self._deaths)
+        return min(PAUSE_NS << deaths - 2, PAUSE_MAX_NS) if deaths > 1 else 0
 
 
 BACKOFF_NS = 1_000_000_000  # API, Retry: backoff=1.0, factor=2.0, jitter=0.1, max_delay=60.0

@@ -117,7 +117,7 @@ class Scheduler(Crew):
         at = min(self.releases.next_at, self.expiries.next_at, self.ready.expires_at, self.stop_at)
         for worker in self.workers.values():
             at = min(at, worker.watch)
-        return at
+        return at if self.hire_at <= self.now else min(at, self.hire_at)
 
     # ------------------------------------------------------------------ jobs come
 

@@ -42,9 +42,9 @@ class Desk:
     def __init__(self, core: Scheduler, tee: bool, name: str) -> None:
         self.core, self.tee, self.name = core, tee, name
         self.futures: dict[int, Future[Any]] = {}
-        self.inbox: deque[tuple[Any, ...]] = deque()
+        self.inbox: deque[Any] = deque()  # rows of jobs, and controls among them
         self.gone: deque[int] = deque()
-        self.controls: deque[Callable[[int], on.Event | None]] = deque()
+        self.controls: deque[None] = deque()  # one for each control in the inbox
         self.ids = count(1)
         self.linked = False  # some job had prerequisites
         self.ended = False  # nothing more will be settled by the loop
@@ -54,6 +54,7 @@ class Desk:
         self.observers: list[Any] = []  # observe.story.Narrator
         self.drainers: list[threading.Event] = []
         # of the loop
+        self.early: set[int] = set()  # jobs cancelled before their row was taken
         self.answers: dict[int, Answer] = {}  # what workers answered, until the core has judged
         self.reports: dict[int, Report] = {}  # of attempts that died, likewise
         self.callbacks = Callbacks(name)
@@ -72,8 +73,9 @@ class Desk:
             self.cancel(future)
 
     def control(self, make: Callable[[int], on.Event | None]) -> None:
-        """Let the loop make an event, with its instant, once everything submitted before is in."""
-        self.controls.append(make)
+        """Let the loop make an event, with its instant; in line with the submissions."""
+        self.controls.append(None)  # first: who finds `make` among the rows knows that there is one
+        self.inbox.append(make)
         self.wake()
 
     def wake(self) -> None:
@@ -104,30 +106,45 @@ class Desk:
 
     def busy(self) -> bool:
         """Return True if a caller has left something."""
-        return bool(self.inbox or self.gone or self.controls)
+        return bool(self.inbox or self.gone)
 
     def taken(self) -> list[on.Event]:
-        """Take what callers have left, as events: submissions before cancels before the rest."""
-        events: list[on.Event] = []
-        count = min(len(self.inbox), SLICE)
-        if count:
-            rows: list[Any] = [self.inbox.popleft() for _ in range(count)]
+        """Take what callers have left, as events, in their order."""
+        rows: list[Any] = [self.inbox.popleft() for _ in range(min(len(self.inbox), SLICE))]
+        events = self._controlled(rows) if self.controls else []
+        if self.early:
+            self.early, rows = self.early.difference(r[0] for r in rows), [r for r in rows if r[0] not in self.early]
+        if rows:
             if self.linked:
                 rows = [_linked(row) if row[4] else row for row in rows]
             events.append(on.Submitted(monotonic_ns(), rows))
         if self.gone:
             ids = [self.gone.popleft() for _ in range(len(self.gone))]
+            self.early.update({job for job in ids if job not in self.core.jobs}.difference(row[0] for row in rows))
             events.append(on.Cancelled(monotonic_ns(), ids))
-        while self.controls and not count and not self.inbox:  # what came before them may start first
-            event = self.controls.popleft()(monotonic_ns())
+        return events
+
+    def _controlled(self, rows: list[Any]) -> list[on.Event]:
+        """Take the controls at the head of the line; leave what follows one that follows rows to the next turn.
+
+        So a pause holds for what was submitted after it, and what came before a shutdown may start before it.
+        """
+        events: list[on.Event] = []
+        while rows and callable(rows[0]):
+            self.controls.pop()
+            event = rows.pop(0)(monotonic_ns())
             if event is not None:
                 events.append(event)
+        later = next((i for i, row in enumerate(rows) if callable(row)), len(rows))
+        self.inbox.extendleft(reversed(rows[later:]))
+        del rows[later:]
         return events
 
     def refuse(self) -> None:
         """Cancel what was submitted between its caller's look at the state and the end of everything."""
         while self.inbox:
-            future = self.futures.get(self.inbox.popleft()[0])
+            row = self.inbox.popleft()
+            future = None if callable(row) else self.futures.get(row[0])
             if future:
                 self.cancel(future)
 

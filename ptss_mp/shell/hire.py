@@ -21,7 +21,6 @@ from typing import Any
 from ..outcome import signal_name
 from ..warden import proc
 from ..warden.protocol import (
-    AGAIN,
     ASLEEP,
     FDS,
     FORK,
@@ -142,10 +141,6 @@ class Warden:
     def killed(self, worker: int, job: int, why: str) -> None:
         """Tell that SIGKILL was sent from here, or shall be, so that the warden walks the tree."""
         self._send(KILL.pack(b"K", worker, job, WHYS.index(why)))
-
-    def again(self, worker: int) -> None:
-        """Ask for another process, later, in the place of one that cannot be taken on here."""
-        self._send(AGAIN.pack(b"A", worker))
 
     def prepare_main(self, data: bytes) -> None:
         """Let later workers find `__main__` imported."""

@@ -142,8 +142,6 @@ class Supervisor(Desk):
                 elif status < 0:
                     self._unborn(number, f"a worker cannot be forked: {os.strerror(-status)}")
                 self.warden.release(number)
-            elif letter == b"N":
-                log.warning("%s cannot have another worker for now: %s", self.name, data[1:].decode())
             elif letter == b"R":
                 self.warden.ready, self.warden_by = True, NEVER
             elif letter == b"B":
@@ -154,8 +152,9 @@ class Supervisor(Desk):
         slot = self.warden.slots[number]
         try:
             channel = Channel(number, slot, pid, base, main, fds, self.warden.limits)
-        except OSError:  # its descriptors find no room here: a moment later they may
-            self.warden.again(number)
+        except OSError as error:  # no descriptor is left; some were lost on the way
+            self.warden.killed(number, 0, "crashed")
+            self._unborn(number, f"a worker's descriptors find no room here (ulimit -n): {error}")
             return
         channel.given = self.core.workers[number].queue
         self.channels[number] = channel
@@ -168,7 +167,9 @@ class Supervisor(Desk):
             self.events.append(on.WorkerReady(monotonic_ns(), number))
 
     def _unborn(self, number: int, why: str) -> None:
-        self.config["why"] = why
+        if self.config.get("why") != why:
+            self.config["why"] = why
+            log.warning("%s cannot have another worker at the moment: %s", self.name, why)
         self.events.append(on.WorkerDied(monotonic_ns(), number, 0, "crashed", False))
 
     def _sentenced(

@@ -41,13 +41,12 @@ class Watched:
         job, began: the attempt that is marked, and the start that counts for it.
         looked_at: start and number as they stood in the page, to see whether they moved.
         doomed: it was sent its last signal.
-        failures: forks that failed before this one.
         talks: it printed so much that some was given back at the last look.
         backstop_at: when SIGKILL follows a dump; 0: it need not.
     """
 
     __slots__ = (
-        "attempt", "backstop_at", "began", "doomed", "failures", "job", "looked_at", "number", "out", "page",
+        "attempt", "backstop_at", "began", "doomed", "job", "looked_at", "number", "out", "page",
         "pid", "pidfd", "seen_at", "slot", "tail", "talks", "trim_at", "words",
     )  # fmt: skip
 
@@ -61,7 +60,6 @@ class Watched:
         self.attempt = -1
         self.looked_at = 0, 0
         self.doomed = self.talks = False
-        self.failures = 0
 
     def cpu_ns(self) -> int:
         """Return the CPU time of the process so far (its CPU clock: clock_getcpuclockid(3)); 0 if it is gone."""

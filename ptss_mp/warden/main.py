@@ -32,16 +32,13 @@ from typing import Any, NoReturn
 from .. import marker, wire
 from . import child, kernel, proc, protocol
 from .clock import Limits, Watched
-from .protocol import AGAIN, DUMP_NS, EXITED, FORK, FORKED, KILL, READY, TICK_MAX_NS, VERDICT
+from .protocol import DUMP_NS, EXITED, FORK, FORKED, KILL, READY, TICK_MAX_NS, VERDICT
 
 SWEEP_NS = 500_000  # while somebody dies, look again so often
 SWEEP_AGAIN_NS = (10_000_000, 100_000_000)  # and so long after a death: a chain of forks may just have been passing
 AWAKE_NS = 300_000_000  # stay awake so long after the last job: falling asleep and being nudged costs more
 TRIM_NS = 100_000_000  # a job that prints 1 GiB/s holds 100 MiB for a moment
 TRIM_KEEP_BYTES = 1 << 20  # as much as tee writes of one attempt; the outcome keeps 64 KiB of it
-FORK_TRIES = 5  # so many forks fail, in 1.2 s, before the parent is told; never, while other workers live
-FORK_FORGET_NS = 10_000_000_000  # after so long without a failure the next one is news
-FORK_PAUSE_NS = 20_000_000  # doubled for each failure, up to 32 times that
 END_NS = 5_000_000_000  # how long the last sweep may take
 
 
@@ -119,8 +116,6 @@ class Warden:
         self.kept: set[int] = set()  # what a preload started is nobody's stray
         self.backlog: list[tuple[bytes, tuple[int, ...]]] = []
         self.sweep_at: list[int] = []
-        self.unborn: dict[int, tuple[int, int, int]] = {}  # worker -> when to try again, slot, failures so far
-        self.patience = self.failed_at = 0  # failures of one fork before the parent is told; when the last one was
         self.dirty = self.mute = False
         self.armed_at = self.awake_until = 0
         self.base_bytes = 0
@@ -170,22 +165,11 @@ class Warden:
             elif data[:1] == b"K":
                 _, number, job, why = KILL.unpack(data)
                 worker = self.workers.get(number)
-                if self.unborn.pop(number, None):
-                    self.say(EXITED.pack(b"X", number, 0, -errno.ECANCELED, 0, 0))
                 if worker:
                     with contextlib.suppress(ProcessLookupError):  # the parent sends it too, if it has the pidfd yet
                         signal.pidfd_send_signal(worker.pidfd, signal.SIGKILL)
                     self.limits.write_verdict(worker, why, time.monotonic_ns(), 0, job)
                     self.doom(worker)
-            elif data[:1] == b"A":
-                worker = self.workers.pop(AGAIN.unpack(data)[1], None)
-                if worker:  # from here on it is a stray like any other
-                    del self.by_pid[worker.pid]
-                    self.epoll.unregister(worker.pidfd)
-                    worker.close()
-                    self.sweep()
-                    slot = worker.slot // protocol.SLOT_BYTES
-                    self.fork_later(worker.number, slot, worker.failures + 1, errno.EMFILE)
             elif data[:1] == b"M" and not self.options["main"] and not self.options["spawn"]:
                 kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # as at the start: it may hang
                 try:
@@ -208,7 +192,7 @@ class Warden:
 
     # ---- forks
 
-    def fork(self, number: int, slot: int, failures: int = 0) -> None:
+    def fork(self, number: int, slot: int) -> None:
         """Make a worker and hand its ends to the parent; or tell why there is none: nobody else may suffer."""
         made: list[int] = []
         pid = 0
@@ -229,9 +213,8 @@ class Warden:
                 os.kill(pid, signal.SIGKILL)
             for fd in made:
                 os.close(fd)
-            self.fork_later(number, slot, failures + 1, error.errno or errno.EAGAIN)
+            self.say(EXITED.pack(b"X", number, 0, -(error.errno or errno.EAGAIN), 0, 0))
             return
-        worker.failures = failures
         self.workers[number] = self.by_pid[pid] = worker
         self.epoll.register(worker.pidfd, select.EPOLLIN)
         base = 0 if self.options["spawn"] else self.base_bytes
@@ -241,19 +224,6 @@ class Warden:
         )
         os.close(calls_out)
         os.close(answers_in)
-
-    def fork_later(self, number: int, slot: int, failures: int, why: int) -> None:
-        """Try again after a pause: a full machine may be less so.  If it was in vain and no worker lives, say why."""
-        now = time.monotonic_ns()
-        if now - self.failed_at > FORK_FORGET_NS:
-            self.say(b"N" + os.strerror(why).encode())
-            self.patience = FORK_TRIES
-        self.failed_at = now
-        if failures >= self.patience and not self.workers:
-            self.patience = 1  # the others need not be tried so often
-            self.say(EXITED.pack(b"X", number, 0, -why, 0, 0))
-        else:
-            self.unborn[number] = now + (FORK_PAUSE_NS << min(failures, 5)), slot, failures
 
     def _become_worker(self, ends: tuple[int, ...]) -> NoReturn:
         try:
@@ -436,11 +406,7 @@ class Warden:
     def tick(self) -> int:
         """Look at each worker; return the instant of the next look, 0 if nothing is to be watched."""
         now = time.monotonic_ns()
-        for number, (again, slot, failures) in list(self.unborn.items()):
-            if now >= again:
-                del self.unborn[number]
-                self.fork(number, slot, failures)
-        busy, at = False, min([1 << 62, *(again for again, _, _ in self.unborn.values())])
+        busy, at = False, 1 << 62
         for worker in list(self.workers.values()):
             if worker.doomed:
                 if worker.backstop_at and now >= worker.backstop_at:

@@ -16,7 +16,6 @@ import struct
 # to the warden
 FORK = struct.Struct("<cQI")  # b"F": worker, slot
 KILL = struct.Struct("<cQQB")  # b"K": worker, job, why; the parent has sent SIGKILL, the warden walks the tree
-AGAIN = struct.Struct("<cQ")  # b"A": worker; the parent has no descriptors for it: make another one later
 # b"M" + pickle: prepare __main__ · b"Q": end everything
 
 # to the parent
@@ -24,7 +23,7 @@ FORKED = struct.Struct("<cQIQB")  # b"P": worker, pid, resident bytes at the for
 READY = struct.Struct("<cI")  # b"R": threads of the warden
 VERDICT = struct.Struct("<cQQBQQQQB")  # b"V": worker, job, why, at, observed ns, peak bytes, CPU ns, dumping
 EXITED = struct.Struct("<cQIiQQ")  # b"X": worker, pid, wait status (-errno: it was not born), peak bytes, CPU ns
-# b"N" + text: workers cannot be made for now, and why; it tries again · b"B" + text: it cannot go on, and why
+# b"B" + text: it cannot go on, and why
 
 FDS = 7  # of FORKED: pidfd, answers, calls, page, fault, out, err
 MESSAGE_MAX = 1 << 20  # how to prepare a `__main__`, with a long sys.path, is the largest

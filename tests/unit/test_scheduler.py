@@ -6,6 +6,7 @@ from ptss_mp.core import commands as do
 from ptss_mp.core import events as on
 from ptss_mp.core.crew import EXIT_NS, RETURNS_MAX
 from ptss_mp.core.job import NEVER, State
+from ptss_mp.core.restart import PAUSE_MAX_NS, PAUSE_NS
 from ptss_mp.core.scheduler import BUDGET_NS, DEPTH, PEEK_NS, WORD_NS
 from ptss_mp.errors import InternalError
 
@@ -502,10 +503,26 @@ def test_worker_that_is_not_ready_in_time_is_killed():
 def test_pool_gives_up_and_says_why():
     drive = Drive(ready=False, intensity=2)
     drive.submit(row(1))
-    for worker in (1, 2):
-        assert drive.die(worker, ready=False) == [do.StartWorker(worker + 1)]
+    assert drive.die(1, ready=False) == [do.StartWorker(2)]
+    assert drive.die(2, ready=False) == [], "from the second on it waits a little"
+    assert drive.core.wake_at == drive.now + PAUSE_NS
+    assert drive.wait(PAUSE_NS) == [do.StartWorker(3)]
     (halt,) = drive.die(3, ready=False)
     assert "died before they were ready: more than 2 times in 10 s" in halt.broken
+
+
+def test_a_pool_at_work_does_not_give_up_for_want_of_more_workers():
+    drive = Drive(workers=1, spares=1, intensity=1)
+    drive.submit(row(1), row(2))
+    while drive.core.spares:
+        drive.step(on.WorkerDied(drive.now, drive.core.spares[0].id, 0, "crashed", True))
+    for _ in range(5):
+        starting = next(w.id for w in drive.core.workers.values() if not w.ready)
+        drive.die(starting, ready=False)
+        drive.wait(PAUSE_MAX_NS)
+    assert not drive.core.broken
+    drive.answer(1, 1)
+    assert drive.ends == {1: "succeeded"}
 
 
 def test_one_death_of_the_warden_is_one_death_however_many_were_starting():
