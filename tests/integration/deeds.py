@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
 import mmap
 import os
 import random
@@ -597,3 +598,133 @@ def answer_for(job: int) -> None:
     now = time.monotonic_ns()
     os.write(ANSWERS_FD, ANSWERS.pack(1, 0) + FACT.pack(job, 0, now, 1) + VALUE.pack(INT, 666))
     time.sleep(HANG)
+
+
+def exit_later(seconds: float) -> int:
+    """Leave a thread behind that ends the process; 0: one that only waits."""
+
+    def run() -> None:
+        time.sleep(seconds or HANG)
+        os._exit(9)
+
+    threading.Thread(target=run, daemon=True).start()
+    return os.getpid()
+
+
+def exit_later_in_call(seconds: float) -> None:
+    time.sleep(seconds)
+    os._exit(9)
+
+
+def use_threads(count: int) -> int:
+    """Use threads as one should."""
+    threads = [threading.Thread(target=time.sleep, args=(0.001,)) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return os.getpid()
+
+
+def forked_noise(seconds: float) -> int:
+    """Leave a fork behind that writes to the pipe of answers."""
+    pid = os.fork()
+    if not pid:
+        time.sleep(seconds)
+        os.write(4, b"\xff" * 100)
+        os._exit(0)
+    return pid
+
+
+def leave_running(command: list[str]) -> int:
+    return subprocess.Popen(command).pid
+
+
+def replace_environ() -> None:
+    os.environ = {"PATH": "nowhere"}  # type: ignore[assignment]
+
+
+def turn_away(fd: int) -> str:
+    os.dup2(0, fd)
+    return "nobody hears this"
+
+
+def _page() -> Any:
+    import gc
+
+    return next(o for o in gc.get_objects() if type(o).__name__ == "Loop" and hasattr(o, "words")).words
+
+
+def forge_for(job: int) -> None:
+    """Answer in another's place."""
+    from ptss_mp.wire import ANSWERS, FACT, INT, VALUE
+
+    os.write(4, ANSWERS.pack(1, 0) + FACT.pack(job, 0, time.monotonic_ns(), 1) + VALUE.pack(INT, 666))
+    time.sleep(HANG)
+
+
+def hide_and_hang(log: str, how: str) -> None:
+    """Look idle, look done with everything, or look as if a result was on its way."""
+    from ptss_mp import marker
+
+    note(log, how)
+    words = _page()
+    if how == "sending":
+        words[marker.SENDING] = 1
+    else:
+        words[marker.RUNNING] = 0
+        words[marker.COMPLETED] = 1 << 62 if how == "done" else words[marker.NUMBER] + 1
+    time.sleep(HANG)
+
+
+def wipe_and_die() -> None:
+    from ptss_mp import marker
+
+    words = _page()
+    words[marker.RUNNING] = words[marker.READY] = 0
+    os._exit(3)
+
+
+def log_and_nap(log: str, what: Any, seconds: float) -> bytes:
+    note(log, what)
+    print("x" * 1_000)
+    time.sleep(seconds)
+    return b"x" * 100_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen(Exception):
+    """Refuses attributes."""
+
+
+def raise_frozen() -> None:
+    raise Frozen()
+
+
+class _Nameless(type):
+    def __getattribute__(cls, name: str) -> Any:
+        if name == "__qualname__" and sys._getframe(1).f_code.co_name == "describe":
+            raise RuntimeError(name)
+        return type.__getattribute__(cls, name)
+
+
+class _Text(str):
+    def encode(self, *_: Any) -> bytes:  # type: ignore[override]
+        raise RuntimeError("encode")
+
+
+class NamelessError(Exception, metaclass=_Nameless):
+    def __reduce__(self) -> Any:
+        raise RuntimeError("reduce")
+
+
+class TextlessError(Exception):
+    def __str__(self) -> str:
+        return _Text("text")
+
+    def __reduce__(self) -> Any:
+        raise RuntimeError("reduce")
+
+
+def raise_hostile(kind: str) -> None:
+    raise NamelessError() if kind == "name" else TextlessError()
