@@ -52,6 +52,9 @@ def test_the_stack_of_a_hang_that_holds_the_interpreter_lock(pool, tmp_path):
     assert outcome.signal == Signals.SIGKILL or "in hang" in outcome.stack
 
 
+WATCH_GAP_S = 0.02  # between two looks of the watcher
+
+
 class Lives:
     """Watches processes from outside: how long each lived since the start that it told."""
 
@@ -59,6 +62,7 @@ class Lives:
         self.log = log
         self.seconds: dict[int, float] = {}  # until its death was seen
         self.seen: dict[int, float] = {}  # until it was last seen alive: the watcher itself may be late
+        self.stall = 0.0  # how long the machine let this thread wait for its turn, beyond what is usual
         self._poll = select.poll()
         self._pids: dict[int, int] = {}
         self._starts: dict[int, float] = {}
@@ -77,9 +81,12 @@ class Lives:
                 os.close(fd)
 
     def _run(self) -> None:
+        last = time.monotonic()
         while not self._over.is_set() or self._pids:
             self._take_new()
             now = time.monotonic()
+            self.stall = max(self.stall, now - last - WATCH_GAP_S)
+            last = now
             dead = self._poll.poll(0)
             for fd in self._pids.keys() - {fd for fd, _ in dead}:
                 self.seen[self._pids[fd]] = now - self._starts[self._pids[fd]]
@@ -115,8 +122,10 @@ def test_a_hundred_native_hangs_end_in_time(pool, tmp_path):
         assert behind.result(60) == 42
         assert {f.outcome(CAP_S).status for f in hangs} == {"timeout"}
     assert len(lives.seconds) == 100
-    print(f"longest life {max(lives.seen.values()):.4f} to {max(lives.seconds.values()):.4f} s")
-    assert max(lives.seen.values()) < 0.3
+    seen, told = max(lives.seen.values()), max(lives.seconds.values())
+    print(f"longest life {seen:.4f} to {told:.4f} s, stall {lives.stall:.3f} s")
+    # On a machine that lets a thread that polls every 2 ms wait for its turn, dying takes longer by as much.
+    assert max(lives.seen.values()) < 0.3 + lives.stall
     assert min(lives.seconds.values()) > 0.19
 
 
