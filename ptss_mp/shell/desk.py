@@ -7,6 +7,7 @@ Whoever pops a Future from `futures` owns its end (future.py).
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ from ..core.job import NEVER, Prerequisite
 from ..core.scheduler import Scheduler
 from ..errors import PoolBroken
 from .callbacks import Callbacks
-from .channel import Answer
+from .channel import Answer, Channel
 from .clock import monotonic_ns
 from .poller import Poller
 from .report import Report
@@ -57,6 +58,7 @@ class Desk:
         self.early: set[int] = set()  # jobs cancelled before their row was taken
         self.answers: dict[int, Answer] = {}  # what workers answered, until the core has judged
         self.reports: dict[int, Report] = {}  # of attempts that died, likewise
+        self.channels: dict[int, Channel] = {}  # by worker; callers read markers
         self.callbacks = Callbacks(name)
 
     # ---- any thread
@@ -88,10 +90,9 @@ class Desk:
         if self.futures.pop(future._id, None) is None:
             return future.cancelled()
         report = Report("cancelled", monotonic_ns())
-        extra = future._extra
-        report.attempts = int(future._pid != 0)
-        if extra:
-            report.attempts += extra.tries - extra.pausing
+        report.started = self._began(future)
+        report.attempts = (future._extra.tries if future._extra else 0) + bool(report.started)
+        report.duration = report.finished - report.started if report.started else 0
         report.error = "was cancelled"
         future._report = report
         if future._end(CANCELLED_AND_NOTIFIED):
@@ -101,6 +102,15 @@ class Desk:
         if not self.ended:
             self.wake()
         return True
+
+    def _began(self, future: Future[Any]) -> int:
+        """Return since when the job's attempt runs, 0 if none does, by the marker page."""
+        for channel in list(self.channels.values()):
+            if channel.pid == future._pid:
+                with contextlib.suppress(ValueError):  # the page was let go of in this moment
+                    job, began = channel.marked()
+                    return min(began, monotonic_ns()) if job == future._id else 0
+        return 0
 
     # ---- the loop thread
 
@@ -187,8 +197,7 @@ class Desk:
         self.answers.pop(command.job, None)
         self.reports.pop(command.job, None)
         if future:
-            extra = extra_of(future)
-            extra.tries, extra.pausing = extra.tries + 1, True
+            extra_of(future).tries += 1
 
     def settle_all(self, broken: PoolBroken | None) -> None:
         """Settle what is left when the loop ends: as cancelled, or for the reason that broke the pool."""

@@ -22,13 +22,12 @@ class Extra:
         needs: Futures among the arguments, by index of `wire.prerequisite`.
         after: all prerequisites.
         tries: failed attempts before the current one.
-        pausing: the last attempt failed and the next one was not sent yet.
     """
 
-    __slots__ = ("after", "needs", "pausing", "tries")
+    __slots__ = ("after", "needs", "tries")
 
     def __init__(self, needs: tuple[Any, ...] = (), after: tuple[Any, ...] = ()) -> None:
-        self.needs, self.after, self.tries, self.pausing = needs, after, 0, False
+        self.needs, self.after, self.tries = needs, after, 0
 
 
 class Report:

@@ -20,11 +20,9 @@ def call_row(future: Future[Any], due: int, blobs: list[bytes]) -> tuple[Any, ..
         blobs.append(call)
         call = len(call)
     needs = None
-    if extra is not None:
-        extra.pausing = False
-        if extra.needs:
-            as_outcome = future._use.rules.run_if != "success"
-            needs = [_need(need, as_outcome, blobs) for need in extra.needs]
+    if extra is not None and extra.needs:
+        as_outcome = future._use.rules.run_if != "success"
+        needs = [_need(need, as_outcome, blobs) for need in extra.needs]
     return future._id, future._use.function.number, call, needs, due
 
 

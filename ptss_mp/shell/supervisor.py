@@ -57,7 +57,6 @@ class Supervisor(Desk):
         self.captures: bool = config["options"]["capture"]
         # the loop's
         self.events: list[on.Event] = []
-        self.channels: dict[int, Channel] = {}
         self.warden: Warden | None = None
         self.wardens = 0
         self.main_told = self.halted = False

@@ -1347,3 +1347,19 @@ def test_a_job_that_sends_itself_sigint_goes_on(pool):
     ex = pool(1)
     assert ex.submit(deeds.signals_itself, signal.SIGINT).result(CAP_S) == "alive"
     assert ex.submit(deeds.signals_itself, signal.SIGTERM).outcome(CAP_S).signal == signal.SIGTERM
+
+
+def test_what_a_cancelled_job_had_come_to_is_told(pool, gate, tmp_path):
+    ex = pool(1)
+    [f.result(CAP_S) for f in [ex.submit(deeds.gate_or_not, None) for _ in range(1_000)]]  # sent in twos now
+    log = tmp_path / "log"
+    running = ex.submit(deeds.gated, str(log), gate.path, "running")
+    wait_for_lines(log, 1)
+    waiting = ex.submit(deeds.gate_or_not, None)
+    assert running.cancel()
+    assert waiting.cancel()
+    outcome = running.outcome(0)
+    assert outcome.attempts == 1
+    assert outcome.started is not None
+    assert outcome.wall_time > 0
+    assert (waiting.outcome(0).attempts, waiting.outcome(0).started) == (0, None)
