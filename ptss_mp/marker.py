@@ -19,7 +19,6 @@ from .wire import FACT, VALUE
 # Indices of fields.  An attempt runs while NUMBER == COMPLETED and RUNNING is not 0.
 STARTED, NUMBER, COMPLETED, RUNNING, CPU, READY, REVOKED, SENDING = range(8)
 COUNT, BLOB, GENERATION = 8, 9, 10  # unsent answers, bytes of their blobs, flushes so far
-RETIRED = 2  # of READY: it is about to end by itself, between two jobs
 ANSWERS_MAX = 64  # as core.scheduler.DEPTH
 REVOKED_AT = 16  # index of the first of ANSWERS_MAX job ids
 FACTS_AT = (REVOKED_AT + ANSWERS_MAX) * 8

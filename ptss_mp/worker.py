@@ -241,7 +241,6 @@ class Loop:
 
     def retire(self) -> None:
         """What a job has left here cannot be set back: end, between two jobs; those not begun go to others."""
-        self.words[marker.READY] = marker.RETIRED
         if self.count:
             self.flush()
         os._exit(0)

@@ -281,9 +281,6 @@ class Supervisor(Desk):
         elif channel.failure:
             log.warning("an initializer raised %s: %s", channel.failure.type_name, channel.failure.text)
             self.config["why"] = f"{channel.failure.type_name}: {channel.failure.text}\n{channel.failure.traceback}"
-        if channel.words[marker.READY] == marker.RETIRED and channel.answered:  # by itself: no mark on who comes next
-            left = [j for j in channel.given if j not in self.answers]
-            self.events.append(on.Recalled(monotonic_ns(), channel.number, left))
         ready = bool(job) or channel.greeted  # else it died before it could take a job
         self.events.append(on.WorkerDied(monotonic_ns(), channel.number, job, why, ready))
         channel.close_pipes()
