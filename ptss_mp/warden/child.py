@@ -96,7 +96,8 @@ def begin(warden: int, options: dict[str, Any]) -> None:
     loop = Loop(page, words, options)
     os.register_at_fork(after_in_child=_let_go)
     words[READY] = 1
-    os.write(ANSWERS_FD, ANSWERS.pack(0, 0))  # whoever dies before this died of nothing that a job did
+    with contextlib.suppress(BrokenPipeError):  # it is wanted no more
+        os.write(ANSWERS_FD, ANSWERS.pack(0, 0))  # whoever dies before this died of nothing that a job did
     loop.run()
 
 
