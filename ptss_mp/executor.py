@@ -173,6 +173,9 @@ class ExecutorView(cf.Executor):
             args = (*(given.get("args") or ()), *args)
             kwargs = {**(given.get("kwargs") or {}), **kwargs}
             call = None
+        for value in (*args, *kwargs.values()):
+            if isinstance(value, cf.Future) and not isinstance(value, Future):
+                raise InvalidType(f"an argument of {use.name!r} is a Future of another executor; pass its value")
         needs: dict[Future[Any], int] = {}
         job = next(pool.ids)
         release, due = instants(given, use, now)

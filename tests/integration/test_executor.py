@@ -1363,3 +1363,8 @@ def test_what_a_cancelled_job_had_come_to_is_told(pool, gate, tmp_path):
     assert outcome.started is not None
     assert outcome.wall_time > 0
     assert (waiting.outcome(0).attempts, waiting.outcome(0).started) == (0, None)
+
+
+def test_a_future_of_the_standard_library_is_refused(pool):
+    with pytest.raises(InvalidType, match="another executor"):
+        pool(1).submit(deeds.double, cf.Future())
