@@ -151,7 +151,6 @@ class TestReport:
         os.mkfifo(tmp_path / "r.json")
         assert_one_line(ptss_mp("run", "jobs.py", "--report", "r.json", cwd=tmp_path), 73, "r.json")
 
-    @pytest.mark.skipif(not os.path.exists("/proc/sys/kernel"), reason="needs /proc")
     def test_a_folder_where_nothing_can_be_made(self, tmp_path):
         ended = ptss_mp("run", "jobs.py", "--report", "/proc/sys/kernel/r.json", cwd=tmp_path)
         assert_one_line(ended, 73, "cannot create the report")
