@@ -408,7 +408,7 @@ class Supervisor(Desk):
             if warden:
                 warden.end(swept=bool(self.broken))
         finally:  # nobody waits for ever, whatever went wrong
-            self.settle_all(self.broken)
+            self.settle_all()
             self.callbacks.finish()
             self.poller.close()
 
