@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NoReturn
 
@@ -74,6 +74,7 @@ class Planned:
         items: of a batch: the arguments of each job; else None.
         takes: (parameter, task, positional only) for each value that comes from another task.
         after: further tasks that must be settled first.
+        chosen: of a batch: the numbers of the jobs that shall run; None: all.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Planned:
     items: tuple[tuple[Stored, ...], ...] | None = None
     takes: tuple[tuple[str, str, bool], ...] = ()
     after: tuple[str, ...] = ()
+    chosen: tuple[int, ...] | None = None
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -92,9 +94,18 @@ class Planned:
         return tuple(dict.fromkeys((*(task for _, task, _ in self.takes), *self.after)))
 
     @property
+    def numbers(self) -> Sequence[int]:
+        """The numbers of its jobs; of a task that is no batch there is one."""
+        return range(1 if self.items is None else len(self.items)) if self.chosen is None else self.chosen
+
+    @property
     def jobs(self) -> int:
         """How many jobs it is."""
-        return 1 if self.items is None else len(self.items)
+        return len(self.numbers)
+
+    def job_name(self, number: int) -> str:
+        """Return what a job of it is called."""
+        return self.name if self.items is None else f"{self.name}[{number}]"
 
 
 @dataclass(frozen=True, slots=True)

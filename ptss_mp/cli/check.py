@@ -15,7 +15,7 @@ def check(args: argparse.Namespace) -> int:
     check_path(args.jobs)
     with Interrupts(grace=0) as interrupts:
         plan = read(args.jobs, interrupts)
-    text.emit("".join(text.planned(task) + "\n" for task in plan.tasks))
+    text.emit_all("".join(text.planned(task) + "\n" for task in plan.tasks))
     if plan.tasks:
         tasks, jobs = text.count(len(plan.tasks), "task"), text.count(plan.jobs, "job")
         text.say(f"{args.jobs}: {tasks}, {jobs}; none was started")

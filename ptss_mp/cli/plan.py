@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from .exits import CommandError, Exit
 from .signals import Interrupts
-from .text import where
+from .text import say, where
 
 if TYPE_CHECKING:
-    from ..executor import Executor
     from ..jobsfile import Plan
     from ..outcome import Outcome
+    from .pool import RunExecutor
 
 IMPORT_S_MAX = 60  # a file that takes longer to import loops
 
@@ -47,9 +47,9 @@ def read(path: str, interrupts: Interrupts) -> Plan:
     Raises:
         CommandError: bad file, or a signal came.
     """
-    from ..executor import Executor
+    from .pool import RunExecutor
 
-    pool = Executor(max_workers=1, spares=0, capture=True)
+    pool = RunExecutor(max_workers=1, spares=0, capture=True)
     interrupts.turn_to(pool, importing=True)
     try:
         return _read(pool, path, interrupts)
@@ -58,8 +58,8 @@ def read(path: str, interrupts: Interrupts) -> Plan:
         pool.shutdown()
 
 
-def _read(pool: Executor, path: str, interrupts: Interrupts) -> Plan:
-    from ..errors import ExecutorClosed, InvalidOption
+def _read(pool: RunExecutor, path: str, interrupts: Interrupts) -> Plan:
+    from ..errors import ExecutorClosed, InvalidOption, PoolBroken
     from ..jobsfile import compile_jobs, describe
 
     absolute = os.path.abspath(path)
@@ -67,15 +67,21 @@ def _read(pool: Executor, path: str, interrupts: Interrupts) -> Plan:
         view = pool.options(name=f"import of {os.path.basename(path)}"[:1000], timeout=IMPORT_S_MAX)
         outcome = view.submit(describe, absolute).outcome()
         if interrupts.number is None and not outcome.ok:
+            if pool.why_broken:
+                raise CommandError(Exit.CANNOT_CREATE, f"no worker can be started: {pool.why_broken}")
             raise _refused(outcome, absolute)
         if interrupts.number is None:
             plan = compile_jobs(outcome.result())
             if interrupts.number is None:
+                for line in (outcome.stderr or "").splitlines():  # what the import printed; stdout is for jobs
+                    say(line)
                 return plan
     except InvalidOption as error:
         raise CommandError(Exit.BAD_FILE, str(error).replace(absolute, path)) from None
     except CommandError as error:
         raise CommandError(error.status, str(error).replace(absolute, path)) from None
+    except PoolBroken as error:
+        raise CommandError(Exit.CANNOT_CREATE, f"no worker can be started: {error}") from None
     except ExecutorClosed:
         if interrupts.number is None:
             raise
@@ -84,11 +90,8 @@ def _read(pool: Executor, path: str, interrupts: Interrupts) -> Plan:
 
 def _refused(outcome: Outcome[Any], path: str) -> CommandError:
     """Return the error for an import that ended its worker: crash, exit, hang."""
-    from ..errors import PoolBroken
     from ..outcome import Status, signal_name
 
-    if isinstance(outcome._cause, PoolBroken):
-        return CommandError(Exit.CANNOT_CREATE, f"no worker can be started: {outcome.error}")
     at = where(outcome.stack, path).partition(" in ")[0] or path
     if outcome.status is Status.TIMEOUT:
         what = f"its import has not ended after {IMPORT_S_MAX} s"
