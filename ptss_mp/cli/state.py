@@ -53,13 +53,16 @@ def read(path: str, jobs: str) -> Left | None:
         raise CommandError(Exit.NO_PERMISSION, f"no permission to read {WHAT} {path!r}") from None
     except (OSError, ValueError) as error:
         raise files.cannot(path, WHAT, error) from None
-    with open(fd, "rb") as file:
+    try:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
             raise CommandError(Exit.CANNOT_CREATE, f"cannot create {WHAT} {path!r}: something else is there")
         if found.st_size > BYTES_MAX:
-            raise _bad(path, f"of {found.st_size} bytes; the most is {BYTES_MAX}")
-        return _understood(path, file.read(BYTES_MAX), jobs)
+            raise _bad(path, f"it has {found.st_size} bytes, the most is {BYTES_MAX}")
+        with open(fd, "rb", closefd=False) as file:
+            return _understood(path, file.read(BYTES_MAX), jobs)
+    finally:
+        os.close(fd)
 
 
 def _understood(path: str, data: bytes, jobs: str) -> Left:
