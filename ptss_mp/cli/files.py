@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import stat
 import tempfile
 from typing import Any
 
@@ -21,8 +22,9 @@ def check(path: str, what: str) -> None:
         CommandError: cannot create.
     """
     try:
-        if os.path.exists(path) and not os.path.isfile(path):  # a link to nothing yet is fine
-            raise CommandError(Exit.CANNOT_CREATE, f"cannot create {what} {path!r}: something else is there")
+        with contextlib.suppress(FileNotFoundError):  # a link to nothing yet is fine
+            if not stat.S_ISREG(os.stat(path).st_mode):
+                raise CommandError(Exit.CANNOT_CREATE, f"cannot create {what} {path!r}: something else is there")
         os.unlink(_temporary(path))
     except (OSError, ValueError) as error:
         raise cannot(path, what, error) from None

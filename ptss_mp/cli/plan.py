@@ -19,7 +19,7 @@ IMPORT_S_MAX = 60  # a file that takes longer to import loops
 
 
 def check_path(path: str) -> None:
-    """Refuse what cannot be a jobs file, without opening it (a FIFO would block).
+    """Refuse what cannot be a jobs file; only a regular one is opened, for a FIFO would block.
 
     Raises:
         CommandError: bad file, missing, or no permission.
@@ -37,8 +37,12 @@ def check_path(path: str) -> None:
         raise CommandError(Exit.BAD_FILE, f"{path}: a jobs file is a Python file, this is {kind}")
     if found.st_size == 0:
         raise CommandError(Exit.BAD_FILE, f"{path}: the file is empty")
-    if not os.access(path, os.R_OK):
-        raise CommandError(Exit.NO_PERMISSION, f"{path}: no permission to read it")
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))  # access(2) would answer for another user
+    except PermissionError:
+        raise CommandError(Exit.NO_PERMISSION, f"{path}: no permission to read it") from None
+    except OSError as error:
+        raise CommandError(Exit.MISSING, f"{path}: {error.strerror or error}") from None
 
 
 def read(path: str, interrupts: Interrupts) -> Plan:

@@ -94,7 +94,8 @@ def test_a_failure_is_no_reason_to_run_again_and_is_remembered_by_the_alarm(tmp_
 
 
 def test_what_was_never_submitted_and_what_depends_on_it_is_left(tmp_path, bell):
-    source = f"def f(n):\n    {bell.ring('here')}\n    time.sleep(300)\nb = task().map(f, range(50))\n@task\ndef s(b): ...\n"
+    source = f"def f(n):\n    {bell.ring('here')}\n    time.sleep(300)\n"
+    source += "b = task().map(f, range(50))\n@task\ndef s(b): ...\n"
     path, state = jobs_file(tmp_path, source), tmp_path / "s"
     with start("run", path, "--workers", "1", "--max-tasks", "2", "--grace", "0", "--state", state) as program:
         stop(program, bell)
