@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .exits import CommandError, Exit
 from .signals import Interrupts
-from .text import say, where
+from .text import say, visible, where
 
 if TYPE_CHECKING:
     from ..jobsfile import Plan
@@ -68,7 +68,7 @@ def _read(pool: RunExecutor, path: str, interrupts: Interrupts) -> Plan:
 
     absolute = os.path.abspath(path)
     try:
-        view = pool.options(name=f"import of {os.path.basename(path)}"[:1000], timeout=IMPORT_S_MAX)
+        view = pool.options(name=visible(f"import of {os.path.basename(path)}")[:1000], timeout=IMPORT_S_MAX)
         outcome = view.submit(describe, absolute).outcome()
         if interrupts.number is None and not outcome.ok:
             if pool.why_broken:
@@ -77,8 +77,9 @@ def _read(pool: RunExecutor, path: str, interrupts: Interrupts) -> Plan:
         if interrupts.number is None:
             plan = compile_jobs(outcome.result())
             if interrupts.number is None:
-                for line in (outcome.stderr or "").splitlines():  # what the import printed; stdout is for jobs
-                    say(line)
+                if outcome.stderr:  # what the import printed; stdout is for jobs
+                    for line in outcome.stderr.removesuffix("\n").split("\n"):
+                        say(line)
                 return plan
     except InvalidOption as error:
         raise CommandError(Exit.BAD_FILE, str(error).replace(absolute, path)) from None

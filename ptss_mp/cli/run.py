@@ -102,7 +102,7 @@ def _run(args: argparse.Namespace, plan: Plan, before: state.Left | None, interr
             pool.shutdown()
             raise
         interrupts.turn_to(None)
-    return _close(args, plan, before, following, started, interrupts.number)
+    return _close(args, plan, before, following, started, interrupts)
 
 
 # ---- Submitting.
@@ -160,13 +160,14 @@ def _close(
     before: state.Left | None,
     following: Following,
     started: datetime,
-    number: int | None,
+    interrupts: Interrupts,
 ) -> int:
     """Print the summary, write what was asked for; return the exit status."""
     finished = datetime.now(UTC)
     took = (finished - started).total_seconds()
     for outcome in following.failed.values():
         text.say(text.failure(outcome), "ERROR", job=outcome.name, status=outcome.status.value)
+    number = interrupts.number  # once: what is printed, written and returned shall agree
     if following.refusal and number is None:
         text.say(f"ptss-mp: {following.refusal}", "ERROR")
     if following.unwritten:
