@@ -11,6 +11,7 @@ import os
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, ClassVar, NoReturn
 
 from .core.graph import order
@@ -200,6 +201,11 @@ def _options(row: dict[str, Any]) -> Options:
     last = "" if row["items"] is None else f"[{len(row['items'])}]"
     try:
         Options(name=row["name"] + last)
-        return Options(**row["options"])
+        options = Options(**row["options"])
     except (InvalidOption, TypeError) as error:
         raise _bad(row, f"task {row['name']!r}: {error}") from None
+    start, deadline = options.get("start_time"), options.get("deadline")
+    if isinstance(start, datetime) and isinstance(deadline, datetime) and start >= deadline:
+        what = f"its start_time {start.isoformat()} is not before its deadline {deadline.isoformat()}"
+        raise _bad(row, f"task {row['name']!r}: {what}")
+    return options

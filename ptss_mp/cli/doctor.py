@@ -115,7 +115,7 @@ def _cpus() -> tuple[None, str, dict[str, Any]]:
     from ..pool import cpus
 
     usable, allowed, there = cpus(), len(os.sched_getaffinity(0)), os.cpu_count() or 1
-    told = f"{usable} usable, so as many workers by default ({allowed} by affinity, {there} in the machine)"
+    told = f"{usable} usable ({allowed} by affinity, {there} in the machine)"
     return None, told, {"usable": usable, "affinity": allowed, "machine": there}
 
 
@@ -135,7 +135,7 @@ def _files() -> tuple[bool, str, dict[str, Any]]:
 def _processes() -> tuple[None, str, dict[str, Any]]:
     soft = _or_none(resource.getrlimit(resource.RLIMIT_NPROC)[0])
     group = _cgroup_number("pids.max", "pids/pids.max")
-    told = f"{_bound(soft)} for this user (ulimit -u), {_bound(group)} by the cgroup"
+    told = f"{_bound(soft)} (ulimit -u), by the cgroup {_bound(group)}"
     return None, told, {"user": soft, "cgroup": group}
 
 
@@ -171,7 +171,7 @@ def _or_none(limit: int) -> int | None:
 
 
 def _bound(number: int | None) -> str:
-    return "no limit" if number is None else f"at most {number}"
+    return "no limit" if number is None else str(number)
 
 
 def _cgroup_number(*names: str) -> int | None:

@@ -16,9 +16,13 @@ WORKERS_MAX = 1000  # as pool.WORKERS_MAX (a test compares), which would have to
 TASKS_MAX = 100_000_000
 SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN))
 STATUSES = """\
-exit status: 0 all succeeded or were skipped, 1 some job failed, 2 usage, 3 only deadlines were missed,
-65 bad jobs file, 66 missing file, 70 our own fault, 73 cannot create, 74 cannot write, 77 no permission,
-129 SIGHUP, 130 SIGINT, 143 SIGTERM"""
+exit status:
+  0 all succeeded or were skipped   1 some job failed
+  2 usage                           3 only deadlines were missed
+  65 bad jobs file                  66 missing file
+  70 our own fault                  73 cannot create
+  74 cannot write                   77 no permission
+  129, 130, 143 ended by SIGHUP, SIGINT (Ctrl-C), SIGTERM"""
 
 
 class Parser(argparse.ArgumentParser):

@@ -103,8 +103,12 @@ def _runs(pool: RunExecutor) -> tuple[bool, str]:
 def _crash(pool: RunExecutor) -> tuple[bool, str]:
     before, guilty, after = pool.submit(whoami), pool.submit(crash), pool.submit(whoami)
     crashed = guilty.outcome(TRY_S)
-    innocent = before.outcome(TRY_S).ok and after.outcome(TRY_S).ok
-    return innocent and crashed.signal == signal.SIGSEGV, _told(crashed)
+    for innocent in (before.outcome(TRY_S), after.outcome(TRY_S)):
+        if not innocent.ok:
+            return False, f"the one beside it: {_told(innocent)}"
+    if crashed.signal != signal.SIGSEGV:
+        return False, _told(crashed)
+    return True, "SIGSEGV; those beside it succeeded"
 
 
 def _hang(pool: RunExecutor) -> tuple[bool, str]:
@@ -116,7 +120,7 @@ def _hang(pool: RunExecutor) -> tuple[bool, str]:
     if "in hang" not in (killed.stack or ""):
         return False, "it was killed, but its stack could not be told"
     assert deaf.observed is not None
-    return True, f"{(deaf.observed - LIMIT_S) * 1000:.1f} ms after its limit, signals blocked; the stack is told"
+    return True, f"{(deaf.observed - LIMIT_S) * 1000:.1f} ms late; its stack is told"
 
 
 def _tree(pool: RunExecutor) -> tuple[bool, str]:
@@ -129,7 +133,7 @@ def _tree(pool: RunExecutor) -> tuple[bool, str]:
         if time.monotonic() > until:
             return False, f"its daemon (pid {said}) lives {GONE_S:g} s after it"
         time.sleep(0.001)
-    return True, "a daemon in a session of its own was killed with it"
+    return True, "so did its daemon"
 
 
 def _alive(pid: int) -> bool:

@@ -44,6 +44,9 @@ BOTH = pytest.mark.parametrize("command", ["run", "check"])
         *((("run", "jobs.py", "--max-tasks", n), "--max-tasks") for n in ("0", "-1", "nan", "")),
         *((("run", "jobs.py", "--grace", n), "--grace") for n in ("-1", "inf", "nan", "1e308", "9 parsecs", "")),
         (("run", "jobs.py", "--log-level", "loud"), "--log-level"),
+        (("run", "jobs.py", "--log-level", ""), "--log-level"),
+        (("run", "jobs.py", "--log-json=yes"), "--log-json"),
+        (("run", "jobs.py", "--dry-run=1"), "--dry-run"),
         (("run", "jobs.py", "--log-level", "a\x1b[31m\nb"), "\\x1b[31m\\nb".upper()),
     ],
 )  # fmt: skip
@@ -119,6 +122,13 @@ class TestPath:
         ("@task(interval='15m')\ndef f(): ...\n", ("jobs.py:3: ", "interval")),
         ("@task(timeout='10 parsecs')\ndef f(): ...\n", ("jobs.py:3: ", "10 parsecs")),
         ("import datetime as d\n@task(start_time=d.datetime(2030, 1, 1))\ndef f(): ...\n", ("time zone",)),
+        (
+            "import datetime as d\nat = d.datetime(2030, 1, 1, tzinfo=d.UTC)\n@task(start_time=at, deadline=at)\n"
+            "def f(): ...\n",
+            ("jobs.py:5: ", "start_time 2030-01-01", "deadline"),
+        ),
+        ("@task(start_time='-5s')\ndef f(): ...\n", ("jobs.py:3: ", "-5s")),
+        ("import datetime as d\n@task(deadline=d.datetime(10000, 1, 1))\ndef f(): ...\n", ("jobs.py:4: ", "year")),
         *(
             (f"@task(name={name!r})\ndef f(): ...\n", ("jobs.py:3: ", "name must"))
             for name in ("", "a\0b", "a\nb", "a\x1bb", "a\u202eb", "a\udc80b", "x" * 1_048_576)
