@@ -15,6 +15,8 @@ from .exits import CommandError, Exit
 WORKERS_MAX = 1000  # as pool.WORKERS_MAX (a test compares), which would have to be imported for --help
 TASKS_MAX = 100_000_000
 SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN))
+# Without a class or number of its own: no process for a thread, no memory for an extension module.
+SHORTAGE_WORDS = ("RuntimeError: can't start new thread", "failed to map segment from shared object")
 STATUSES = """\
 exit status:
   0 all succeeded or were skipped   1 some job failed
@@ -75,8 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _unexpected(error: Exception) -> int:
     """Say what nobody reckoned with: the machine is full, or we are to blame; return the exit status."""
     what = f"{type(error).__name__}: {error}"
-    no_thread = isinstance(error, RuntimeError) and "start new thread" in str(error)
-    if isinstance(error, MemoryError) or no_thread or (isinstance(error, OSError) and error.errno in SHORTAGES):
+    full = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in SHORTAGES)
+    if full or any(words in what for words in SHORTAGE_WORDS):
         text.say(f"ptss-mp: this machine has no room for it: {what}", "ERROR")
         return Exit.CANNOT_CREATE
     how = "please report it, with what PTSS_MP_DEBUG=1 in the environment shows"
