@@ -98,16 +98,18 @@ class Following:
                 self.unwritten = str(error)
 
     def ends(self) -> dict[str, str]:
-        """Return how the jobs ended that did run, by name; needs `keep_ends`.
+        """Return how the jobs ended that did run, by name; needs `keep_ends`."""
+        bad = ((name, outcome) for name, outcome in self.failed.items() if not self.left(outcome))
+        return (self._good_ends or {}) | {name: outcome.status.value for name, outcome in bad}
 
-        One that was cut off has not run, nor has one that could not for its sake.
-        """
-        bad = self.failed
-        return (self._good_ends or {}) | {
-            name: outcome.status.value
-            for name, outcome in bad.items()
-            if not _cut_off(outcome) and not (outcome.root in bad and _cut_off(bad[outcome.root]))
-        }
+    def left(self, outcome: Outcome[Any]) -> bool:
+        """Return True for a job that was cut off, so it has not run, or could not run for the sake of such a one."""
+        root = self.failed.get(outcome.root or "")
+        return _cut_off(outcome) or (root is not None and _cut_off(root))
+
+    def stranded(self, outcome: Outcome[Any]) -> bool:
+        """Return True for a job of which there is nothing to say but why the pool broke."""
+        return bool(self.pool.why_broken) and self.left(outcome)
 
     def no_more(self) -> None:
         """All jobs that will be accepted have been."""
@@ -149,11 +151,14 @@ class Following:
         return self._log.lost if self._log else ""
 
     def exit_status(self) -> int:
-        """Return what the outcomes come to."""
-        weights = self.weights | {weight(outcome, self.failed) for outcome in self.failed.values()}
+        """Return what the outcomes come to; if no worker could be had, and no job failed before that, CANNOT_CREATE."""
+        bad = [outcome for outcome in self.failed.values() if not self.stranded(outcome)]
+        found = together(self.weights | {weight(outcome, self.failed) for outcome in bad})
+        if self.pool.why_broken and found != Exit.FAILED:
+            return Exit.CANNOT_CREATE
         if self.accepted < self.total:
-            weights.add(Exit.FAILED)
-        return together(weights) or (Exit.IO_ERROR if self.unwritten or self.lost_attempts else Exit.OK)
+            return Exit.FAILED
+        return found or (Exit.IO_ERROR if self.unwritten or self.lost_attempts else Exit.OK)
 
 
 def _cut_off(outcome: Outcome[Any]) -> bool:

@@ -37,6 +37,7 @@ def run(args: argparse.Namespace) -> int:
 def _check(args: argparse.Namespace) -> state.Left | None:
     """Refuse what can be refused before anything runs; return what an earlier run has left, if one has."""
     check_path(args.jobs)
+    _check_distinct(args)
     if args.report is not None:
         report.check(args.report)
     if args.execution_log is not None:
@@ -46,6 +47,16 @@ def _check(args: argparse.Namespace) -> state.Left | None:
     before = state.read(args.state, os.path.abspath(args.jobs))
     files.check(args.state, state.WHAT)
     return before
+
+
+def _check_distinct(args: argparse.Namespace) -> None:
+    """Refuse to write one file over another."""
+    seen = {os.path.realpath(args.jobs): "the jobs file"}
+    for option in ("report", "execution_log", "state"):
+        path, flag = getattr(args, option), "--" + option.replace("_", "-")
+        other = flag if path is None else seen.setdefault(os.path.realpath(path), flag)
+        if other != flag:
+            raise CommandError(Exit.USAGE, f"{flag} {path!r} is {other} as well; each needs a file of its own")
 
 
 def _selected(args: argparse.Namespace, plan: Plan, before: state.Left | None) -> Plan:
@@ -166,10 +177,12 @@ def _close(
     finished = datetime.now(UTC)
     took = (finished - started).total_seconds()
     for outcome in following.failed.values():
-        text.say(text.failure(outcome), "ERROR", job=outcome.name, status=outcome.status.value)
+        if not following.stranded(outcome):
+            text.say(text.failure(outcome), "ERROR", job=outcome.name, status=outcome.status.value)
     number = interrupts.number  # once: what is printed, written and returned shall agree
-    if following.refusal and number is None:
-        text.say(f"ptss-mp: {following.refusal}", "ERROR")
+    why = following.pool.why_broken or following.refusal
+    if why and number is None:
+        text.say(f"ptss-mp: {why}", "ERROR")
     if following.unwritten:
         text.say(f"ptss-mp: output of jobs was lost: {following.unwritten}", "ERROR")
     if following.lost_attempts:

@@ -213,6 +213,24 @@ class TestReport:
         assert_one_line(ended, 73, "cannot create the report")
 
 
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("--execution-log", "jobs.py"), ("--execution-log 'jobs.py'", "the jobs file")),
+        (("--state", "below/../jobs.py"), ("--state", "the jobs file")),
+        (("--execution-log", "link"), ("'link'", "the jobs file")),
+        (("--report", "a.json", "--state", "a.json"), ("--state 'a.json'", "--report")),
+        (("--execution-log", "./new", "--state", "new"), ("--state 'new'", "--execution-log")),
+    ],
+)
+def test_one_file_for_two_things(untouched, args, words):
+    (untouched / "below").mkdir()
+    (untouched / "link").symlink_to("jobs.py")
+    before = (untouched / "jobs.py").read_bytes()
+    assert_one_line(ptss_mp("run", "jobs.py", *args, cwd=untouched), 2, *words)
+    assert (untouched / "jobs.py").read_bytes() == before
+
+
 def test_nothing_half_made(tmp_path):
     path = jobs_file(tmp_path, "1 / 0\n")
     assert ptss_mp("run", path, "--report", tmp_path / "r.json").status == 65

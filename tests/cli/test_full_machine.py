@@ -65,6 +65,38 @@ def test_few_processes(tmp_path, command, number):
     assert_one_line(ended, 73)
 
 
+KILLS_ITS_WARDEN = "def f(_): os.kill(os.getppid(), signal.SIGKILL); time.sleep(60)\nb = task().map(f, range(40))\n"
+
+
+def test_a_pool_that_breaks_says_why_once(tmp_path):
+    """What it had not run is no failure of anybody's, and left for the next run."""
+    source = KILLS_ITS_WARDEN + "@task(after=b, run_if='done')\ndef last(): print('ran')\n"
+    state = tmp_path / "s"
+    ended = ptss_mp("run", jobs_file(tmp_path, source), "--workers", "1", "--state", state, "--log-level", "error")
+    assert (ended.status, ended.out) == (1, ""), "those that had a part in it failed"
+    assert ended.err.count("the pool cannot go on: the warden died again and again") == 1
+    left = json.loads(state.read_text())["left"]
+    assert left[-2:] == ["b[39]", "last"]
+    failed = [line for line in ended.lines if ": crashed: " in line]
+    assert len(failed) + len(left) == 41
+    assert ended.lines[-2].startswith("41 jobs: 41 crashed")
+
+
+def test_a_pool_that_breaks_before_any_job_has_failed(tmp_path):
+    """Its first import, in a worker, is harmless; the second, in the warden of the run, is not."""
+    source = (
+        "if os.path.exists('imported'):\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "open('imported', 'w').close()\n"
+    )
+    path = jobs_file(tmp_path, source + OK + "@task\ndef waits(ok): ...\n")
+    ended = ptss_mp("run", path, "--report", tmp_path / "r.json", cwd=tmp_path)
+    assert ended.status == 73, ended
+    assert ended.lines[0].startswith("ptss-mp: the pool cannot go on: the warden ended by SIGKILL before it was ready")
+    assert json.loads((tmp_path / "r.json").read_text())["summary"]["exit_status"] == 73
+    assert len(ended.lines) == 2
+
+
 @COMMANDS
 def test_little_memory(tmp_path, command):
     """Enough to begin with and not for more; how little that is differs from one interpreter to another."""
