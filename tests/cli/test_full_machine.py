@@ -102,7 +102,7 @@ def test_little_memory(tmp_path, command):
     """Enough to begin with and not for more; how little that is differs from one interpreter to another."""
     path = jobs_file(tmp_path, OK)
     found = set()
-    for mebibytes in (24, 28, 32, 40, 64):
+    for mebibytes in (24, 28, 32, 40, 64, 512):
         ended = limited([f"--as={mebibytes << 20}"], command, path)
         if "ptss-mp: " not in ended.err and ended.status != 0:
             continue  # the interpreter itself did not come up
