@@ -636,6 +636,16 @@ def forked_noise(seconds: float) -> int:
     return pid
 
 
+def append_with_noise(n: int, noisy: int, path: str) -> int:
+    """Write `n` down; one of them writes to the pipe of answers too."""
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(fd, b"%d\n" % n)
+    os.close(fd)
+    if n == noisy:
+        os.write(4, b"\xff" * 100)
+    return n
+
+
 def leave_running(command: list[str]) -> int:
     return subprocess.Popen(command).pid
 
