@@ -277,6 +277,8 @@ class Supervisor(Desk):
                 self.reports[job] = report
             if self.tee:
                 self.callbacks.tee(report)
+        elif channel.failure and channel.greeted:
+            self._break(f"a worker cannot import the program's main module:\n{channel.failure.traceback}")
         elif channel.failure:
             log.warning("an initializer raised %s: %s", channel.failure.type_name, channel.failure.text)
             self.config["why"] = f"{channel.failure.type_name}: {channel.failure.text}\n{channel.failure.traceback}"

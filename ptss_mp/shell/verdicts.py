@@ -127,7 +127,7 @@ def _answered(future: Future[Any], answer: Answer) -> Report:
 
 def _unloadable(text: str, error: wire.ErrorFacts) -> str:
     text = f"its function or arguments cannot be decoded in the worker: {text}"
-    if error.type_name == "AttributeError" and "__main__" in error.text:
+    if error.type_name == "AttributeError" and ("'__main__'" in error.text or "'__mp_main__'" in error.text):
         text += "; a function defined only under `if __name__ == '__main__':` does not exist there"
     return text
 

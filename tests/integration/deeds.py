@@ -186,10 +186,11 @@ def stop_all(kind: str) -> NoReturn:
 
 
 class Stubborn(Exception):
-    """Cannot be rebuilt: its pickle holds one argument, it takes two."""
+    """Cannot be rebuilt: nothing carries a lock to another process."""
 
     def __init__(self, one: str, two: str) -> None:
         super().__init__(f"{one} and {two}")
+        self.lock = threading.Lock()
 
 
 def stubborn() -> NoReturn:
