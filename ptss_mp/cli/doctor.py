@@ -21,7 +21,6 @@ from .trials import nothing_left, try_all
 SCHEMA = 1
 KERNEL_MIN = (5, 4)
 PYTHON_MIN = (3, 11)
-DESCRIPTORS_PER_WORKER = 8  # of the program; as many again of the warden
 EXTRAS = {  # of pyproject.toml (a test compares), but "all" and "test"
     "ui": ("rich",), "closures": ("cloudpickle",), "cron": ("cronsim", "tzdata"), "report": ("jinja2",),
     "web": ("starlette", "uvicorn"), "metrics": ("prometheus-client",), "joblib": ("joblib",),
@@ -121,6 +120,7 @@ def _cpus() -> tuple[None, str, dict[str, Any]]:
 
 def _files() -> tuple[bool, str, dict[str, Any]]:
     from ..shell.hire import DESCRIPTORS_MIN
+    from ..warden.protocol import FDS
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     facts = {"soft": _or_none(soft), "hard": _or_none(hard), "needed": DESCRIPTORS_MIN}
@@ -128,7 +128,7 @@ def _files() -> tuple[bool, str, dict[str, Any]]:
         return True, "no limit (ulimit -n)", facts
     if soft < DESCRIPTORS_MIN:
         return False, f"{soft} (ulimit -n); needed: {DESCRIPTORS_MIN} at least", facts
-    workers = 1 + (soft - DESCRIPTORS_MIN) // DESCRIPTORS_PER_WORKER
+    workers = 1 + (soft - DESCRIPTORS_MIN) // FDS  # what the program holds of each
     return True, f"{soft} (ulimit -n): enough for about {text.count(workers, 'worker')}", facts
 
 

@@ -15,32 +15,43 @@ if TYPE_CHECKING:
 
 
 class Lines(logging.Formatter):
-    """A record in a line; only its traceback, if it has one, takes more."""
+    """A record in a line; only its traceback or stack, if it has one, takes more."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
-    def formatMessage(self, record: logging.LogRecord) -> str:
-        """Return the line: what a job logs cannot forge another one."""
-        return text.visible(super().formatMessage(record))
-
-    def formatException(self, ei: Any) -> str:
-        """Return the traceback, its lines apart."""
-        return text.visible(super().formatException(ei), keep="\n")
-
-    def formatStack(self, stack_info: str) -> str:
-        """Return the stack, its lines apart."""
-        return text.visible(stack_info, keep="\n")
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line: what a job logs cannot forge another one, nor do anything to a terminal."""
+        record.message = record.getMessage()
+        record.asctime = self.formatTime(record)
+        line = text.visible(self.formatMessage(record))
+        job = getattr(record, "ptss_job", None)
+        if job:
+            line += f" (job {text.visible(job)})"
+        more = (_traceback(record), record.stack_info)
+        return "\n".join([line, *(text.visible(part, keep="\n") for part in more if part)])
 
 
 class JsonLines(logging.Formatter):
-    """A record in a line of JSON: at, level, logger, message, and traceback if it has one."""
+    """A record in a line of JSON: at, level, logger, message, and job, traceback, stack if it has them."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
-        facts = {"traceback": self.formatException(record.exc_info)} if record.exc_info else {}
+        facts = {
+            "job": getattr(record, "ptss_job", None),
+            "traceback": _traceback(record),
+            "stack": record.stack_info,
+        }
+        found = {name: value for name, value in facts.items() if value}
         at = datetime.fromtimestamp(record.created, UTC)
-        return text.json_line(at, record.levelname, record.name, record.getMessage(), **facts)
+        return text.json_line(at, record.levelname, record.name, record.getMessage(), **found)
+
+
+def _traceback(record: logging.LogRecord) -> str | None:
+    """Return a record's traceback; that of a job's has come as text."""
+    if record.exc_info and not record.exc_text:
+        return logging.Formatter().formatException(record.exc_info)
+    return record.exc_text
 
 
 class Handler(logging.StreamHandler[Any]):

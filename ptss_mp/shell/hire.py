@@ -36,7 +36,7 @@ from ..warden.protocol import (
 from .clock import monotonic_ns
 
 TAG = "PTSS_MP_WORKER"  # in the environment of all that stems from a pool: the last line when the warden died
-DESCRIPTORS_MIN = 34  # of RLIMIT_NOFILE: with 33 a warden cannot fork its first worker (a test looks)
+DESCRIPTORS_MIN = 20 + 2 * FDS  # of RLIMIT_NOFILE: with one less a warden cannot fork its first worker (a test looks)
 DISMISS_NS = 6_000_000_000  # the warden gives itself 5 s for its last sweep (warden.main.END_NS)
 SWEEPS = 50  # rounds of the sweep by environment; one that forks faster than we read /proc is beyond it
 # A fork of the program in the midst of Popen would inherit the writing end of Popen's error pipe, and the loop

@@ -12,6 +12,7 @@ import pytest
 
 from ptss_mp.cli import doctor, trials
 from ptss_mp.cli.pool import RunExecutor
+from ptss_mp.shell.hire import DESCRIPTORS_MIN
 from tests.cli.cli_support import REPOSITORY, assert_one_line, finish, ptss_mp, send, start
 
 PROMISES = [
@@ -69,7 +70,7 @@ def test_too_few_descriptors():
         ended = finish(program)
     assert (ended.status, ended.out) == (1, ""), ended
     assert "Traceback" not in ended.err
-    assert "  NO  open files  20 (ulimit -n); needed: 34 at least" in ended.lines
+    assert f"  NO  open files  20 (ulimit -n); needed: {DESCRIPTORS_MIN} at least" in ended.lines
     assert "20 open files are allowed" in next(line for line in ended.lines if PROMISES[0] in line)
     assert "not tried: no worker can be had" in next(line for line in ended.lines if PROMISES[1] in line)
     assert ended.lines[-1] == "5 of these will not do"

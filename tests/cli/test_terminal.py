@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 
@@ -39,6 +41,8 @@ def test_run(tmp_path, args, columns):
             "@task\ndef warns():\n    print(EVIL, file=sys.stderr)\n    os._exit(3)",
             "class Odd(Exception): pass\nOdd.__name__ = EVIL.replace(chr(0), str())\n@task\ndef odd(): raise Odd()",
             "@task\ndef waits(raises): ...",
+            "@task\ndef logs():\n    import logging\n    logging.getLogger(EVIL).warning(EVIL, stack_info=True)\n"
+            "    try: raise ValueError(EVIL)\n    except ValueError: logging.exception(EVIL)",
             "@task(timeout='100ms')\ndef hangs():\n    print(EVIL, file=sys.stderr)\n    while True: pass",
         ),
         "a\x1b[31m.py",
@@ -51,7 +55,12 @@ def test_run(tmp_path, args, columns):
         assert f"raises: failed: ValueError: {SEEN}".split(r"\r")[0] in text
         assert text.count(SEEN) >= 4, "at import twice, printed, last words"
         assert r"a\x1b[31m.py:" in text
-        assert "Traceback" not in text
+        assert re.search(r"\d WARNING \\x1b.*end: \\x1b.*end \(job logs\)$", text, re.M), text
+        assert text.count("Traceback") == 1, "of the job that logs one"
+    else:
+        lines = [json.loads(line) for line in text.splitlines() if line.startswith('{"at"')]
+        (line,) = (line for line in lines if line.get("traceback"))
+        assert (line["job"], line["level"], line["message"]) == ("logs", "ERROR", EVIL)
 
 
 @pytest.mark.parametrize(

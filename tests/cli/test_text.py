@@ -83,6 +83,10 @@ def test_a_log_line_cannot_be_forged():
     assert r"ValueError: x\x1b[31m\ry" in told
     assert told.endswith("s\\x1b\nt")
     assert "Traceback" in json.loads(logs.JsonLines().format(record))["traceback"]
+    record.exc_info, record.exc_text, record.ptss_job = None, "came as\ntext\x1b", "pages[3]"
+    assert logs.Lines().format(record).splitlines()[0].endswith(" ERROR a: m (job pages[3])")
+    assert "came as\ntext\\x1b" in logs.Lines().format(record)
+    assert json.loads(logs.JsonLines().format(record))["job"] == "pages[3]"
 
 
 def test_where_is_the_users_own_innermost_line():
