@@ -62,9 +62,15 @@ class Handler(logging.StreamHandler[Any]):
 
 
 @contextlib.contextmanager
-def to_stderr(level: str, as_json: bool) -> Iterator[None]:
-    """Log to stderr from `level` on, while the block lasts."""
+def to_stderr(level: str = "WARNING", as_json: bool = False, *, ours: bool = True) -> Iterator[None]:
+    """Log to stderr from `level` on, while the block lasts.
+
+    Args:
+        ours: what this library logs, too; while a file is read the command itself says what went wrong.
+    """
     root, handler = logging.getLogger(), Handler()
+    if not ours:
+        handler.addFilter(lambda record: record.name.partition(".")[0] != "ptss_mp")
     handler.setFormatter(JsonLines() if as_json else Lines())
     before = root.level
     root.setLevel(level)

@@ -27,7 +27,9 @@ def run(args: argparse.Namespace) -> int:
     text.speak_json(args.log_json)
     before = _check(args)
     with Interrupts(args.grace) as interrupts:
-        plan = _selected(args, read(args.jobs, interrupts), before)
+        with logs.to_stderr(args.log_level, args.log_json, ours=False):
+            found = read(args.jobs, interrupts)
+        plan = _selected(args, found, before)
         if not args.dry_run:
             with logs.to_stderr(args.log_level, args.log_json):
                 return _run(args, plan, before, interrupts)

@@ -373,10 +373,20 @@ def test_an_import_is_heard_once(tmp_path):
         assert [ended.lines.count(line) for line in ("to stdout", "to stderr", "raw")] == [1, 1, 1], ended
 
 
-def test_a_handler_that_an_import_set_up_goes_on_to_speak(tmp_path):
-    """It holds the stderr of the import in the warden, which was silent only then."""
-    source = "import logging\nlogging.basicConfig(level='INFO')\nlogging.info('at import')\n"
-    source += "@task\ndef f():\n    logging.info('in the job')\n    1 / 0\n"
+def test_what_an_import_logs_is_heard_once_and_does_nothing(tmp_path):
+    source = "import logging\nlogging.warning('at import \\x1b[31m')\nlogging.info('nobody asked')\n"
+    path = jobs_file(tmp_path, source + OK)
+    for args in (("run", path, "--no-progress"), ("check", path), ("run", path, "--dry-run")):
+        ended = ptss_mp(*args)
+        assert ended.status == 0
+        assert len(ended.lines) == 2, ended
+        assert ended.lines[0].endswith(r" WARNING root: at import \x1b[31m (job import of jobs.py)"), ended
+    ended = ptss_mp("run", path, "--log-json", "--log-level", "info")
+    assert [json.loads(line)["message"] for line in ended.lines[:2]] == ["at import \x1b[31m", "nobody asked"], ended
+
+
+def test_what_an_import_keeps_of_stderr_goes_on_to_speak(tmp_path):
+    """It is that of the import in the warden, which was silent only then."""
+    source = "ERR = sys.stderr\n@task\ndef f():\n    ERR.write('in the job')\n    ERR.flush()\n    os._exit(1)\n"
     ended = ptss_mp("run", jobs_file(tmp_path, source))
-    assert "stderr: INFO:root:in the job" in summary_line(ended, "f"), ended
-    assert ended.err.count("at import") == 1
+    assert "stderr: in the job" in summary_line(ended, "f"), ended
