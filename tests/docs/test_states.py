@@ -39,7 +39,7 @@ def test_an_old_page_is_refused(states: ModuleType, tmp_path: Path, monkeypatch:
 
 def test_a_move_without_its_reason_is_refused(states: ModuleType, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delitem(states.JOB_MOVES, ("ready", "sent"))
-    with pytest.raises(SystemExit, match="ready.*sent"):
+    with pytest.raises(SystemExit, match=r"ready.*sent"):
         states.page()
 
 
