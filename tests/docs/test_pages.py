@@ -105,3 +105,26 @@ def test_the_tour_walks_the_spine_in_order():
 def test_links_lead_to_files_that_are_there(page: Path):
     links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text("utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+KINDS = frozenset(("Thread", "Lock", "RLock", "Condition", "Event", "SimpleQueue"))
+
+
+def made() -> set[tuple[str, str]]:
+    """Return (file, kind) of all threads, locks and queues that the package makes."""
+    found = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in KINDS:
+                found.add((str(path.relative_to(PACKAGE)), node.func.attr))
+    return found
+
+
+def test_each_thread_and_lock_is_in_the_tables():
+    text = (DOCS / "concurrency.md").read_text("utf-8")
+    told = set()
+    for line in text.splitlines():
+        for file, _ in PLACE.findall(line) if line.startswith("|") else ():
+            kinds = re.findall(r"\((\w+)\)", line) or ["Thread"]
+            told |= {(file, kind) for kind in kinds if kind in KINDS}
+    assert told == made()
