@@ -110,13 +110,14 @@ class Supervisor(Desk):
 
     def _hire(self) -> None:
         self.wardens += 1
-        config = self.config | {"main": pickle.loads(self.main_data) if self.main_data else None}
+        told = self.main_data  # as it is now: a caller may set it while the warden is being started
+        config = self.config | {"main": pickle.loads(told) if told else None}
         try:
             warden = self.warden = Warden(config, f"{self.tag}.{self.wardens}", self.slots)
         except OSError as error:
             self._break(f"no warden can be started: {error}")
             return
-        self.main_told = bool(self.main_data)
+        self.main_told = bool(told)
         if self.core.start_timeout_ns:
             self.warden_by = monotonic_ns() + self.core.start_timeout_ns
         self.poller.watch(warden.sock.fileno(), WARDEN_RANK, self._hear, None)
