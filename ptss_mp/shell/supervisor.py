@@ -70,7 +70,7 @@ class Supervisor(Desk):
         self.tag = f"{os.getpid()}-{os.urandom(6).hex()}"
         self.config |= surroundings()
         self.poller = Poller(self._clock)
-        self.callbacks.start()
+        self.callbacks.start(self.rested)
         self.thread = threading.Thread(target=self._run, name=f"{self.name}-loop", daemon=True)
         self.thread.start()
 
@@ -102,7 +102,7 @@ class Supervisor(Desk):
             for command in commands:
                 _DO[type(command)](self, command)
             self.tell(observers, events, commands)
-        if self.drainers:
+        if self.drainers and not self.ended:
             self.tell_drainers()
         if self.halted and (not self.channels or monotonic_ns() >= self.quit_at):
             self.ended = True
