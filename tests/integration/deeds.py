@@ -728,3 +728,16 @@ class TextlessError(Exception):
 
 def raise_hostile(kind: str) -> None:
     raise NamelessError() if kind == "name" else TextlessError()
+
+
+# ---- of tests of programs
+
+
+def run_true() -> int:
+    return subprocess.run(["true"], check=False).returncode
+
+
+def flags() -> tuple[Any, ...]:
+    """Return what `-S`, `-O` and their kin come to here."""
+    chosen = ("optimize", "no_site", "isolated", "dev_mode", "no_user_site", "ignore_environment", "safe_path")
+    return tuple(getattr(sys.flags, name) for name in chosen)
