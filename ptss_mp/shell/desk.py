@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED
@@ -31,6 +32,9 @@ from .verdicts import explain_end, extra_of
 if TYPE_CHECKING:
     from ..future import Future
 
+# Whoever owns an end stores it within microseconds, once it gets the interpreter lock; unless it is a `cancel`
+# that this very thread has begun, and a signal handler that cancels has interrupted.
+YIELDS_MAX = 1_000
 SLICE = 2_000  # submissions taken in one turn: about 3 ms, so that answers are never long unread
 
 
@@ -91,6 +95,10 @@ class Desk:
     def cancel(self, future: Future[Any]) -> bool:
         """Settle a Future as cancelled, if nobody else owns its end; the core is told."""
         if self.futures.pop(future._id, None) is None:
+            for _ in range(YIELDS_MAX):
+                if future.done():
+                    break
+                time.sleep(0)
             return future.cancelled()
         report = Report("cancelled", monotonic_ns())
         report.started = self._began(future)

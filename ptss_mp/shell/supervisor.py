@@ -351,9 +351,14 @@ class Supervisor(Desk):
         channel = self.channels.get(command.worker)
         if channel is None or channel.buried or channel.verdict:
             return
-        if command.job not in self.core.workers[command.worker].queue:
+        queue = self.core.workers[command.worker].queue
+        if command.job not in queue:
             return  # it was not even sent (_dispatch)
-        if channel.revoke(command.job):
+        if not channel.revoke(command.job):
+            return
+        # It runs.  It may end before the signal comes: what is behind it must not begin, and die in its place.
+        self._recall(do.Recall(command.worker, [j for j in queue if j in self.core.jobs and j not in channel.revoked]))
+        if channel.marked()[0] == command.job:
             now = monotonic_ns()
             self.events.append(on.Condemned(now, command.worker, command.job, "cancelled", now))
             self._kill(do.KillWorker(command.worker, "cancelled", command.job))
