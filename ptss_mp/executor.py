@@ -7,24 +7,22 @@ the view without any, and the only one with the pool's own verbs.
 from __future__ import annotations
 
 import concurrent.futures as cf
-import os
-import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from itertools import count
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, NoReturn, Self, TypeVar
 
 from . import wire
-from .core import events as on
 from .core.job import NEVER
 from .core.scheduler import Scheduler
 from .declare import DECLARED_ONLY, RULED, UNSET, Options, Rules, Task, rules
 from .declare import options as make_options
 from .errors import ExecutorClosed, InvalidOption, InvalidType
 from .future import Future
+from .life import serve, wait_for_work
 from .observe.story import Event
 from .pool import WORKERS_MAX, Pool, State, cpus, spawns
 from .shell.clock import monotonic_ns
@@ -78,6 +76,17 @@ class Scope:
 
     def __init__(self, options: Options, parent: Scope | None) -> None:
         self.options, self.parent, self.closed = options, parent, False
+
+
+def _of_the_pool(name: str) -> Callable[..., Any]:
+    """Return what a view has in the place of a verb that is the Executor's own."""
+
+    def verb(_view: ExecutorView, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError(f"{name}() concerns the whole pool: call it on the Executor itself, not on a view")
+
+    verb.__name__, verb.__qualname__ = name, f"ExecutorView.{name}"
+    verb.__doc__ = f"Raise TypeError: `{name}` is the Executor's own."
+    return verb
 
 
 class ExecutorView(cf.Executor):
@@ -161,6 +170,8 @@ class ExecutorView(cf.Executor):
             function = Function(fn, wire.BY_VALUE, b"")  # `_submit_specially` will say which part failed
         use = Use(pool, view._scope, fn, function, view._rules, name)
         use.special = view._special or isinstance(fn, Task)
+        if not use.spec.kill_at_deadline:
+            pool.lateness = True
         if function.number >= 0:
             self._uses[fn] = use
         return use
@@ -178,21 +189,22 @@ class ExecutorView(cf.Executor):
         needs: dict[Future[Any], int] = {}
         job = next(pool.ids)
         release, due = instants(given, use.deadline_ns, now)
+        known = bool(given.get("name")) or isinstance(use.fn, Task)
         if call is None:
             try:
                 call = pickled_call(use, args, kwargs, needs)
             except BaseException as error:
                 if isinstance(error, KeyboardInterrupt):
                     raise
-                return born_failed(Future(job, None, use, now, release, due), use, args, kwargs, error)
+                return born_failed(Future(job, None, use, now, release, due), known, args, kwargs, error)
             pool.notice_main(call)
         after = self._prerequisites(given, needs)
         future: Future[Any] = Future(job, call, use, now, release, due)
         if after:
             future._extra = Extra(tuple(needs), after)
             pool.linked = True
-        if given.get("name") or isinstance(use.fn, Task):
-            pool.names[use.name] = future
+        if known:
+            pool.know(future)
         pool.enqueue(future, (job, use.spec, due, release, after or None))
         return future
 
@@ -206,7 +218,7 @@ class ExecutorView(cf.Executor):
         for item in (list(named) if many else [named]) if named is not None else ():
             key = item.name if isinstance(item, Task) else item
             if isinstance(key, str):
-                future = self._pool.names.get(key)
+                future = self._pool.named(key)
                 if future is None:
                     hint = nearest(key, list(self._pool.names))
                     raise InvalidOption(f"after: no job named {key!r} is known here{hint}")
@@ -303,6 +315,57 @@ class ExecutorView(cf.Executor):
 
     # ---- life
 
+    start = _of_the_pool("start")
+    pause = _of_the_pool("pause")
+    stop = _of_the_pool("stop")
+    terminate_workers = _of_the_pool("terminate_workers")
+    kill_workers = _of_the_pool("kill_workers")
+
+    def resume(self) -> None:
+        """Let the pool start jobs again."""
+        self._pool.resume()
+
+    def drain(self, timeout: float | None = None) -> bool:
+        """Wait until no released job of the pool is unsettled and no done-callback is running or due.
+
+        Args:
+            timeout: seconds.
+
+        Returns:
+            False if it took longer.
+
+        Raises:
+            RuntimeError: called from a done-callback, which would wait for itself; or in a fork of the program.
+        """
+        return wait_for_work(self._pool, timeout, False, "drain")
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until no job of the pool is unsettled, whatever its start time, and no done-callback is due.
+
+        Closes nothing.  Arguments, result and errors are those of `drain`.
+        """
+        return wait_for_work(self._pool, timeout, True, "join")
+
+    def serve(self, grace: float = 30.0) -> int:
+        """Start, and wait as `join` does; meanwhile SIGINT, SIGTERM and SIGHUP end the pool.
+
+        The first is `stop(grace)`, the second kills what still runs; an ignored SIGHUP (nohup) stays so.
+        The handlers that were there before are there again when it returns.
+
+        Args:
+            grace: seconds that running jobs have after the first signal; 0 kills at once.
+
+        Returns:
+            130, 143 or 129 after SIGINT, SIGTERM, SIGHUP; else the exit status of all jobs of this pool so
+            far: 0 all succeeded or were skipped, 3 only deadlines were missed, 1 anything else.
+
+        Raises:
+            RuntimeError: not in the main thread.
+            InvalidOption: `grace` is no duration.
+            ExecutorClosed, PoolBroken: as `submit`.
+        """
+        return serve(self._pool, grace)
+
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End this view: it accepts nothing more; what was submitted through it may finish.
 
@@ -376,16 +439,6 @@ class ExecutorView(cf.Executor):
     @property
     def _broken(self) -> Any:
         return self._pool.broken or False
-
-    def __getattr__(self, name: str) -> Any:
-        if name in POOL_VERBS:
-            raise TypeError(f"{name}() concerns the whole pool: call it on the Executor itself, not on a view")
-        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
-
-
-POOL_VERBS = frozenset(
-    ("start", "pause", "resume", "drain", "stop", "terminate_workers", "kill_workers")
-)  # fmt: skip
 
 
 class Executor(ExecutorView):
@@ -498,51 +551,14 @@ class Executor(ExecutorView):
         return self.start()
 
     def pause(self) -> None:
-        """Start no further job; what runs goes on, what is submitted waits."""
-        self._pool.open()
-        with self._pool.lock:
-            if self._pool.state is State.RUNNING:
-                self._pool.state = State.PAUSED
-                self._pool.control(on.Paused)
+        """Start no further job; what runs goes on, what is submitted waits.
 
-    def resume(self) -> None:
-        """Start jobs again."""
-        self._pool.open()
-        with self._pool.lock:
-            if self._pool.state is State.PAUSED:
-                self._pool.state = State.RUNNING
-                self._pool.control(on.Resumed)
-
-    def drain(self, timeout: float | None = None) -> bool:
-        """Wait until no released job is unsettled and no done-callback is running or due.
-
-        Args:
-            timeout: seconds.
-
-        Returns:
-            False if it took longer.
+        Before the start it starts nothing itself: the pool will be paused from its start on.
 
         Raises:
-            RuntimeError: called from a done-callback, which would wait for itself.
+            ExecutorClosed: it has been shut down.
         """
-        pool = self._pool
-        if pool.callbacks.here:
-            raise RuntimeError("drain() inside a done-callback would wait for that callback")
-        if not pool.pid or not pool.callbacks.thread.is_alive():
-            return True
-        drained = threading.Event()
-
-        def enlist(_now: int) -> None:
-            pool.drainers.append(drained)
-
-        pool.control(enlist)
-        until = None if timeout is None else time.monotonic() + timeout
-        while not drained.wait(0.2 if until is None else max(0.0, min(0.2, until - time.monotonic()))):
-            if not pool.callbacks.thread.is_alive():
-                return True  # it ended meanwhile, and with it every callback
-            if until is not None and time.monotonic() >= until:
-                return False
-        return True
+        self._pool.pause()
 
     def stop(self, grace: float = 30.0) -> None:
         """Accept nothing more; what has not started is cancelled; what runs has `grace` seconds, then is killed.
@@ -556,10 +572,7 @@ class Executor(ExecutorView):
         self._pool.join()
 
     def _stop(self, grace_ns: int) -> None:
-        pool = self._pool
-        pool.close_down(True)  # nothing may start between the two
-        if pool.pid == os.getpid():
-            pool.control(lambda now: on.Stopped(now, grace_ns))
+        self._pool.stop(grace_ns)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Accept nothing more; finish what was accepted, then end workers and threads.

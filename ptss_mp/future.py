@@ -15,6 +15,7 @@ condition while the Future is being settled waits until `_state` is there.
 from __future__ import annotations
 
 import concurrent.futures as cf
+import copy
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -34,6 +35,7 @@ _MAKING = threading.RLock()  # of a condition or of the list of locks; re-entran
 _ENDED = frozenset((FINISHED, CANCELLED_AND_NOTIFIED))
 _UNDECODED = object()
 
+ERROR_BYTES = 16 << 10  # a larger pickled error is remembered by its text alone (`remains`)
 SOON, CRITICAL = 0.30, 0.05  # of the window release…deadline that is left
 
 
@@ -226,6 +228,8 @@ class Future(cf.Future, Generic[T]):  # type: ignore[type-arg]
 
     def _end(self, state: str) -> bool:
         """Store the state and wake who waits; return True if there are callbacks to be run."""
+        if self._extra is not None and self._extra.named:
+            self._use.pool.remember(self, state)
         self._call = self._extra = None
         if self._cond is None:
             self._state = state
@@ -291,3 +295,28 @@ class Future(cf.Future, Generic[T]):  # type: ignore[type-arg]
 
     def _error_or_cancelled(self) -> BaseException:
         return cf.CancelledError() if self.cancelled() else self._error()
+
+
+def remains(future: Future[Any], state: str) -> Future[Any]:
+    """Return what a later job must know of a prerequisite that ends: how, and why; not its value or output."""
+    use = future._use
+    if use.function.number < 0:  # it travels by value, and may hold anything
+        use = copy.copy(use)
+        use.fn, use.function = None, type(use.function)(None, use.function.number, b"")
+    kept: Future[Any] = Future(future._id, None, use, future._submitted, future._release, future._due)
+    kept._state, kept._report, kept._pid = state, future._report, future._pid
+    if isinstance(kept._report, Report):
+        kept._report = copy.copy(kept._report)
+        kept._report.out = kept._report.err = None
+        kept._report.cause = _bare(kept._report.cause)
+        if kept._report.status != "succeeded" and len(future._result or b"") <= ERROR_BYTES:
+            kept._kind, kept._result = future._kind, future._result
+    return kept
+
+
+def _bare(error: BaseException | None) -> BaseException | None:
+    """Return an error without its traceback, whose frames hold what a program had at hand; None if it resists."""
+    try:
+        return copy.copy(error)
+    except Exception:
+        return None

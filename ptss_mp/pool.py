@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import weakref
+from collections import deque
 from enum import StrEnum
 from multiprocessing import spawn
 from typing import Any
@@ -22,12 +23,14 @@ from . import wire
 from .core import events as on
 from .declare import Options, Rules
 from .errors import ExecutorClosed, InvalidOption, PoolBroken, QueueFull
-from .future import Future
+from .future import Future, remains
 from .pickling import main_is_importable, names_main
 from .shell.supervisor import Supervisor
 from .shell.use import Function, by_reference
+from .shell.verdicts import extra_of
 
-WORKERS_MAX = 1_000  # each costs the parent eight descriptors
+WORKERS_MAX = 1_000  # each costs the parent nine descriptors
+NAMES_MAX = 10_000  # ended jobs that `after` finds by name; as many as `story` remembers
 NO_GUARD = """\
 a worker is importing this program's main module, and that started an Executor.
 Put what must run only once under these two lines:
@@ -57,11 +60,41 @@ class Pool(Supervisor):
         self.functions: dict[Any, Function] = {}
         self.value_numbers: dict[str, int] = {}
         self.names: weakref.WeakValueDictionary[str, Future[Any]] = weakref.WeakValueDictionary()
+        self.ended_names: dict[str, Future[Any]] = {}
+        self.ended_order: deque[tuple[str, Future[Any]]] = deque()
         self.max_pending = max_pending
         self.pid = 0
+        self.held = False  # paused, or to be from the start
         self.views_ended = False  # some view was shut down: `submit` looks closer
         if max_pending is not None:
             self.room = threading.Condition()
+
+    def know(self, future: Future[Any]) -> None:
+        """Let `after` find a job by its name, until another job takes it."""
+        extra_of(future).named = True
+        self.names[future._use.name] = future
+
+    def named(self, name: str) -> Future[Any] | None:
+        """Return the job of a name, or what is remembered of it."""
+        return self.names.get(name) or self.ended_names.get(name)
+
+    def remember(self, future: Future[Any], state: str) -> None:
+        """Keep how a named job ends: whether `after` finds it must not hang on who still holds its Future."""
+        name = future._use.name
+        if self.ended or self.names.get(name) is not future:
+            return  # nobody can ask any more, or another one has taken the name
+        kept = self.ended_names[name] = remains(future, state)
+        self.ended_order.append((name, kept))
+        if len(self.ended_order) > NAMES_MAX:
+            oldest, kept = self.ended_order.popleft()
+            if self.ended_names.get(oldest) is kept:
+                del self.ended_names[oldest]
+
+    def settle_all(self) -> None:
+        """Settle what is left, and forget names: nobody can ask for one any more, and each leads back here."""
+        super().settle_all()
+        self.ended_order.clear()
+        self.ended_names.clear()
 
     def estimate_of(self, name: str) -> int:
         """Return the number under which the run time of functions sent by value is learnt."""
@@ -108,20 +141,28 @@ class Pool(Supervisor):
             self.main_told = True
             self.warden.prepare_main(self.main_data)
 
-    def open(self) -> None:
-        """Start if that has not happened; refuse if nothing more is accepted.
+    def refuse_forks(self) -> None:
+        """Raise RuntimeError in a fork of the program that started this pool."""
+        if self.pid and self.pid != os.getpid():
+            raise RuntimeError("this executor was started by the process before its fork; make another one here")
+
+    def check(self) -> None:
+        """Refuse if nothing more is accepted.
 
         Raises:
             ExecutorClosed, PoolBroken, RuntimeError: the pool's state, or a fork's child.
         """
-        if self.pid and self.pid != os.getpid():
-            raise RuntimeError("this executor was started by the process before its fork; make another one here")
+        self.refuse_forks()
         if self.broken:
             raise PoolBroken(str(self.broken))
         if _exiting:
             raise RuntimeError("cannot schedule new futures after interpreter shutdown")
         if self.state in (State.SHUTTING_DOWN, State.STOPPED):
             raise ExecutorClosed("cannot schedule new futures after shutdown")
+
+    def open(self) -> None:
+        """Start if that has not happened; refuse if nothing more is accepted, as `check`."""
+        self.check()
         if self.state is not State.INITIALIZED:
             return
         if wire.importing_main:
@@ -135,7 +176,29 @@ class Pool(Supervisor):
                     self._not_started()
                     raise
                 _live.add(self)
-                self.state = State.RUNNING  # last: other threads go on at this word
+                if self.held:
+                    self.control(on.Paused)
+                if self.state is State.INITIALIZED:  # last: other threads go on at this word
+                    self.state = State.PAUSED if self.held else State.RUNNING
+        self.check()  # a signal handler may have ended it meanwhile
+
+    def pause(self) -> None:
+        """Start no further job; before the start: none once it has started."""
+        self.check()
+        with self.lock:
+            self.held = True
+            if self.state is State.RUNNING:
+                self.state = State.PAUSED
+                self.control(on.Paused)
+
+    def resume(self) -> None:
+        """Take a pause back."""
+        self.check()
+        with self.lock:
+            self.held = False
+            if self.state is State.PAUSED:
+                self.state = State.RUNNING
+                self.control(on.Resumed)
 
     def _not_started(self) -> None:
         """Take a start back that failed half-way (no descriptors, no threads), so that it can be tried again."""
@@ -172,6 +235,12 @@ class Pool(Supervisor):
                 self.state = State.SHUTTING_DOWN if started else State.STOPPED
         if started:
             self.control(lambda now: on.Closed(now, drop))
+
+    def stop(self, grace_ns: int) -> None:
+        """Accept nothing more; what runs has the grace.  Does not wait."""
+        self.close_down(True)  # nothing may start between the two
+        if self.pid == os.getpid():
+            self.control(lambda now: on.Stopped(now, grace_ns))
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until loop and callbacks have ended; from a callback, until the loop has."""

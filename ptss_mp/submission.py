@@ -70,8 +70,13 @@ def pickled_initializer(initializer: Any, initargs: tuple[Any, ...]) -> bytes:
         raise InvalidOption(f"initializer {name!r} or its initargs cannot be pickled: {brief(error)}") from error
 
 
-def born_failed(future: Future[Any], use: Use, args: Any, kwargs: Any, error: BaseException) -> Future[Any]:
-    """Return a Future that is settled: a part of its call cannot be pickled."""
+def born_failed(future: Future[Any], known: bool, args: Any, kwargs: Any, error: BaseException) -> Future[Any]:
+    """Return a Future that is settled: a part of its call cannot be pickled.
+
+    Args:
+        known: its job is known by a name.
+    """
+    use = future._use
     parts: list[tuple[str, Any]] = [("function", use.fn)] if use.function.number < 0 else []
     parts += [(f"argument {i}", arg) for i, arg in enumerate(args, 1)]
     parts += [(f"keyword {name}", value) for name, value in kwargs.items()]
@@ -91,5 +96,8 @@ def born_failed(future: Future[Any], use: Use, args: Any, kwargs: Any, error: Ba
     report = Report("not_picklable", monotonic_ns())
     report.error, report.cause = f"its {guilty} cannot be pickled: {brief(error)}", cause
     future._report = report
+    if known:
+        use.pool.know(future)
+    use.pool.weights.add(1)
     future._end(FINISHED)
     return future

@@ -30,7 +30,7 @@ from .wire import ANSWERS, CALLS, COSTS, FACT, NONE, OK, VALUE, WITH_COSTS
 
 FLUSH_NS = 200_000  # answers wait at most so long for company
 PROVEN_RUNS = 100  # clean, silent and short runs after which a function is looked at once per flush
-LONG_NS = 100_000  # a longer run is always looked at: 10 µs of checks are a tenth of it at most
+LONG_NS = 100_000  # a longer run is always looked at: 15 µs of checks are a seventh of it at most
 TIDY_NS = 1_000_000  # proven functions: hygiene before the next batch, at most so often
 FELL_THROUGH = 77  # status of a forked child that came back into the loop; nobody reads it
 
@@ -212,6 +212,7 @@ class Loop:
 
     def examine(self, fn: int, duration: int, kind: int, raw: int, blob: bytes | None) -> bytes:
         """Look what an attempt printed, cost and left behind; return that, and what value follows."""
+        left = self.hygiene.collect(duration)  # first: a finaliser may speak, or crash
         spoke = self.capture and self.new_output()
         out, err = self.out_at, self.err_at
         if spoke:
@@ -224,7 +225,7 @@ class Loop:
             out, self.out_at, err, self.err_at, log, self.log_at, cpu - self.cpu_at, usage.ru_maxrss << 10
         ) + VALUE.pack(kind, raw if blob is None else len(blob))
         self.cpu_at = self.words[marker.CPU] = cpu
-        left = self.hygiene.tidy()
+        left |= self.hygiene.tidy(duration)
         if fn in self.unproven:
             if left or spoke or duration > LONG_NS:
                 self.unproven[fn] = PROVEN_RUNS

@@ -54,4 +54,6 @@ def weight(outcome: Outcome[Any], failed: Mapping[str, Outcome[Any]]) -> int:
 
 def together(weights: set[int]) -> int:
     """Return the exit status of several: 1 beats 3."""
-    return next((status for status in (Exit.FAILED, Exit.LATE) if status in weights), Exit.OK)
+    from ..outcome import exit_status
+
+    return exit_status(weights)

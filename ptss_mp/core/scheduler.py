@@ -494,10 +494,11 @@ class Scheduler(Crew):
         self.stop_at = min(self.stop_at, event.now + event.grace)
 
     def _drop(self) -> None:
-        """Cancel everything that has not been sent."""
+        """Cancel what has not been sent; a pause between two attempts is part of a run, unless it must end now."""
         sent = {job for worker in self.workers.values() for job in worker.queue}
+        kept = sent if self.dropping else sent | self.tries.keys()
         self.graph.successors.clear()
-        for job in [job for job in self.jobs if job not in sent]:
+        for job in [job for job in self.jobs if job not in kept]:
             self._end(job, "cancelled")
 
     def _end_grace(self) -> None:

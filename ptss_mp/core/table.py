@@ -87,6 +87,13 @@ class Table:
             return State.DELAYED
         return State.SENT if self._worker_of(job) else State.READY
 
+    def only_unreleased(self) -> bool:
+        """Return True if no unsettled job has been released."""
+        if self.ready or any(worker.queue for worker in self.workers.values()):
+            return False
+        later = sum(1 for w in self.graph.waiting.values() if w.key >> RELEASE_SHIFT & RELEASE_MASK > self.now)
+        return len(self.jobs) == later + sum(1 for job in self.delayed if job not in self.tries)
+
     def _worker_of(self, job: int) -> Worker | None:
         for worker in self.workers.values():
             if job in worker.queue:

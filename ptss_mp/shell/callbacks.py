@@ -10,6 +10,7 @@ import logging
 import queue
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -20,16 +21,24 @@ log.addHandler(logging.NullHandler())
 
 
 class Callbacks:
-    """A thread and the queue of what it has to do; bounded by the jobs that were submitted."""
+    """A thread and the queue of what it has to do; bounded by the jobs that were submitted.
+
+    Attributes:
+        due: one entry for each thing that was put and is not done; empty means idle.
+    """
 
     def __init__(self, name: str) -> None:
+        self.due: deque[None] = deque()
         self._queue: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
         self._name = f"{name}-callbacks"
         self.thread = threading.Thread()  # until `start`
 
-    def start(self) -> None:
-        """Start the thread; it is made here, for a fork in between spoils one that was only made (3.13)."""
-        self.thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+    def start(self, rested: Callable[[], object]) -> None:
+        """Start the thread; `rested` is called there when nothing is left to do.
+
+        It is made here, for a fork in between spoils one that was only made (3.13).
+        """
+        self.thread = threading.Thread(target=self._run, args=(rested,), name=self._name, daemon=True)
         self.thread.start()
 
     @property
@@ -39,25 +48,26 @@ class Callbacks:
 
     def put(self, what: Callable[[], Any]) -> None:
         """Call `what` after everything put before."""
+        self.due.append(None)
         self._queue.put(what)
 
     def settled(self, future: Any) -> None:
         """Run the done-callbacks of a Future."""
-        self._queue.put(lambda: run_callbacks(future))
+        self.put(lambda: run_callbacks(future))
 
     def tee(self, report: Report) -> None:
         """Write an attempt's output through the program's streams, each in one piece."""
-        self._queue.put(lambda: write_through(report))
+        self.put(lambda: write_through(report))
 
     def log(self, level: int, text: str, *facts: Any, error: BaseException | None = None) -> None:
         """Log on this thread: a handler or filter of the program's may be slow, or raise, and the loop must go on."""
-        self._queue.put(lambda: log.log(level, text, *facts, exc_info=error))
+        self.put(lambda: log.log(level, text, *facts, exc_info=error))
 
     def finish(self) -> None:
         """Let the thread end after everything put before."""
         self._queue.put(None)
 
-    def _run(self) -> None:
+    def _run(self, rested: Callable[[], object]) -> None:
         while True:
             what = self._queue.get()
             if what is None:
@@ -67,6 +77,9 @@ class Callbacks:
             except BaseException:  # SystemExit too: the next callback has a right to run
                 _complain("an observer, a callback or a handler of logs raised")
             del what  # nobody keeps the last result alive
+            self.due.popleft()
+            if not self.due:
+                rested()
 
 
 def run_callbacks(future: Any) -> None:

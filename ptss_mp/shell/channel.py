@@ -177,11 +177,15 @@ class Channel:
         return self.marked()[0] == job
 
     def recall(self, jobs: list[int], answers: dict[int, Answer]) -> tuple[list[Row], list[int]]:
-        """Take back what has not begun; return (answers of what is finished, jobs that will never begin here)."""
+        """Take back what has not begun; return (answers of what is finished, jobs that will never begin here).
+
+        What was finished before its id was stored stood in the page then, or had been written to the pipe before
+        it left the page: so the pipe is read once more after the look at the page.
+        """
         late = {job for job in jobs if self.revoke(job)}
-        rows = self.drain(answers)
+        rows = self.drain(answers) + self.read_dry(answers)
         known = late | {row[0] for row in rows}
-        back = [job for job in jobs if job not in known]
+        back = [job for job in jobs if job not in known] if self.dry else []
         self.recalled.update(back)
         return rows, back
 
@@ -289,14 +293,20 @@ class Channel:
             self._acknowledge(rows)
         return rows
 
+    def read_dry(self, answers: dict[int, Answer]) -> list[Row]:
+        """Read until nothing stands in the pipe (`dry`), within a bound."""
+        rows: list[Row] = []
+        for _ in range(READS_MAX):
+            rows += self.read(answers) or ()
+            if self.dry or self.violation:
+                break
+        return rows
+
     def drain(self, answers: dict[int, Answer]) -> list[Row]:
         """Return the rows of all that the worker has finished: what stands in the pipe, then in the page."""
         rows: list[Row] = []
         for _ in range(DRAINS):
-            for _ in range(READS_MAX):
-                rows += self.read(answers) or ()
-                if self.dry or self.violation:
-                    break
+            rows += self.read_dry(answers)
             if self.violation or self.words[marker.GENERATION] <= self.flushes:
                 break  # else it has flushed since: into the pipe
         if self.violation and self.words[marker.COUNT] == 1 and self.marked()[0] == 0:

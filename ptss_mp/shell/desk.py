@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED
@@ -20,6 +21,7 @@ from ..core import events as on
 from ..core.job import NEVER, Prerequisite
 from ..core.scheduler import Scheduler
 from ..errors import PoolBroken
+from ..outcome import EXIT_STATUS, Status
 from .callbacks import Callbacks
 from .channel import Answer, Channel
 from .clock import monotonic_ns
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
     from ..future import Future
     from ..outcome import Outcome
 
+# Whoever owns an end stores it within microseconds, once it gets the interpreter lock; unless it is a `cancel`
+# that this very thread has begun, and a signal handler that cancels has interrupted.
+YIELDS_MAX = 1_000
 SLICE = 2_000  # submissions taken in one turn: about 3 ms, so that answers are never long unread
 
 
@@ -55,7 +60,9 @@ class Desk:
         self.main_data: bytes = b""
         self.room: threading.Condition | None = None  # of max_pending
         self.observers: list[Any] = []  # observe.story.Narrator
-        self.drainers: list[threading.Event] = []
+        self.drainers: list[tuple[threading.Event, bool]] = []  # who waits, and whether for the unreleased too
+        self.weights: set[int] = set()  # what the ends so far count in an exit status: at most 0, 1 and 3
+        self.lateness = False  # some job may succeed after its deadline
         self.attempt_failed: Callable[[Outcome[Any]], None] | None = None  # told of each that another one follows
         # of the loop
         self.early: set[int] = set()  # jobs cancelled before their row was taken
@@ -91,12 +98,17 @@ class Desk:
     def cancel(self, future: Future[Any]) -> bool:
         """Settle a Future as cancelled, if nobody else owns its end; the core is told."""
         if self.futures.pop(future._id, None) is None:
+            for _ in range(YIELDS_MAX):
+                if future.done():
+                    break
+                time.sleep(0)
             return future.cancelled()
         report = Report("cancelled", monotonic_ns())
         report.started = self._began(future)
         report.attempts = (future._extra.tries if future._extra else 0) + bool(report.started)
         report.duration = report.finished - report.started if report.started else 0
         report.error = "was cancelled"
+        self.weights.add(EXIT_STATUS[Status.CANCELLED])
         future._report = report
         if future._end(CANCELLED_AND_NOTIFIED):
             self.callbacks.settled(future)
@@ -163,7 +175,7 @@ class Desk:
 
     def settle(self, command: do.Settle) -> None:
         """Store results and wake who waits."""
-        take, answer_of = self.futures.pop, self.answers.pop
+        take, answer_of, late = self.futures.pop, self.answers.pop, self.lateness
         if command.status == "succeeded":
             for job in command.ids:
                 future, answer = take(job, None), answer_of(job, None)
@@ -174,6 +186,8 @@ class Desk:
                 if future._extra and type(report) is Report:
                     report.attempts += future._extra.tries
                 future._report = report
+                if late and _finished(report) > future._due:
+                    self.weights.add(EXIT_STATUS[Status.DEADLINE])
                 if future._end(FINISHED):
                     self.callbacks.settled(future)
             if self.reports:  # of one who forged its own answer and died
@@ -191,6 +205,8 @@ class Desk:
         if future is None:
             return
         future._report = explain_end(future, status, answer, report, blame, monotonic_ns())
+        if status != "dependency":  # its root, a job of this pool, has counted
+            self.weights.add(EXIT_STATUS[Status(status)])
         if future._end(CANCELLED_AND_NOTIFIED if status == "cancelled" else FINISHED):
             self.callbacks.settled(future)
 
@@ -221,12 +237,15 @@ class Desk:
             if future is not None:
                 self._settle_late(future)
         self.free_room()
-        self.tell_drainers()
+        for over, _ in self.drainers:
+            self.callbacks.put(over.set)  # behind those that are due
+        self.drainers = []
 
     def _settle_late(self, future: Future[Any]) -> None:
         broken = self.broken
         report = Report("crashed" if broken else "cancelled", monotonic_ns())
         report.error, report.cause = str(broken or "the pool has ended"), broken
+        self.weights.add(EXIT_STATUS[Status(report.status)])
         future._report = report
         if future._end(FINISHED if broken else CANCELLED_AND_NOTIFIED):
             self.callbacks.settled(future)
@@ -250,15 +269,25 @@ class Desk:
                 self.room.notify_all()
 
     def tell_drainers(self) -> None:
-        """Tell those who wait for `drain`, behind the callbacks that are due, if nothing released is unsettled."""
-        core = self.core
-        idle = not self.inbox and not self.futures
-        if not idle and not self.inbox:
-            idle = len(core.jobs) == sum(1 for job in core.delayed if job not in core.tries)
-        if idle or self.ended:
-            for drainer in self.drainers:
-                self.callbacks.put(drainer.set)
-            self.drainers = []
+        """Tell those who wait for the work to be done, once no callback can bring more."""
+        if self.inbox or self.callbacks.due:
+            return  # `rested` wakes the loop
+        idle = not self.futures
+        drained = idle or self.core.only_unreleased()
+        for over, everything in self.drainers:
+            if idle or (drained and not everything):
+                over.set()
+        self.drainers = [drainer for drainer in self.drainers if not drainer[0].is_set()]
+
+    def rested(self) -> None:
+        """The last callback that was due has run (on the callback thread)."""
+        if self.drainers:
+            self.wake()
+
+
+def _finished(report: Report | tuple[int, int, int, int]) -> int:
+    """Return the instant at which a job succeeded."""
+    return report.finished if isinstance(report, Report) else report[2] + report[3]
 
 
 def _linked(row: Any) -> tuple[Any, ...]:

@@ -22,12 +22,13 @@ class Extra:
         needs: Futures among the arguments, by index of `wire.prerequisite`.
         after: all prerequisites.
         tries: failed attempts before the current one.
+        named: it is known by a name, also once it has ended and its Future is gone.
     """
 
-    __slots__ = ("after", "needs", "tries")
+    __slots__ = ("after", "named", "needs", "tries")
 
     def __init__(self, needs: tuple[Any, ...] = (), after: tuple[Any, ...] = ()) -> None:
-        self.needs, self.after, self.tries = needs, after, 0
+        self.needs, self.after, self.tries, self.named = needs, after, 0, False
 
 
 class Report:

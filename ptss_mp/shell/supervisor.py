@@ -69,7 +69,7 @@ class Supervisor(Desk):
         self.config |= surroundings()
         self.config["options"]["levels"] = levels()
         self.poller = Poller(self._clock)
-        self.callbacks.start()
+        self.callbacks.start(self.rested)
         self.thread = threading.Thread(target=self._run, name=f"{self.name}-loop", daemon=True)
         self.thread.start()
 
@@ -101,7 +101,7 @@ class Supervisor(Desk):
             for command in commands:
                 _DO[type(command)](self, command)
             self.tell(observers, events, commands)
-        if self.drainers:
+        if self.drainers and not self.ended:
             self.tell_drainers()
         if self.halted and (not self.channels or monotonic_ns() >= self.quit_at):
             self.ended = True
@@ -356,9 +356,14 @@ class Supervisor(Desk):
         channel = self.channels.get(command.worker)
         if channel is None or channel.buried or channel.verdict:
             return
-        if command.job not in self.core.workers[command.worker].queue:
+        queue = self.core.workers[command.worker].queue
+        if command.job not in queue:
             return  # it was not even sent (_dispatch)
-        if channel.revoke(command.job):
+        if not channel.revoke(command.job):
+            return
+        # It runs.  It may end before the signal comes: what is behind it must not begin, and die in its place.
+        self._recall(do.Recall(command.worker, [j for j in queue if j in self.core.jobs and j not in channel.revoked]))
+        if channel.marked()[0] == command.job:
             now = monotonic_ns()
             self.events.append(on.Condemned(now, command.worker, command.job, "cancelled", now))
             self._kill(do.KillWorker(command.worker, "cancelled", command.job))

@@ -739,3 +739,33 @@ class TextlessError(Exception):
 
 def raise_hostile(kind: str) -> None:
     raise NamelessError() if kind == "name" else TextlessError()
+
+
+# ---- of tests of programs
+
+
+def run_true() -> int:
+    return subprocess.run(["true"], check=False).returncode
+
+
+def flags() -> tuple[Any, ...]:
+    """Return what `-S`, `-O` and their kin come to here."""
+    chosen = ("optimize", "no_site", "isolated", "dev_mode", "no_user_site", "ignore_environment", "safe_path")
+    return tuple(getattr(sys.flags, name) for name in chosen)
+
+
+# ---- of the cancel races
+
+_records: dict[str, int] = {}
+
+
+def record(log: str, number: int, seconds: float) -> int:
+    """Note begin and end of a run in one write each, as cheaply as can be."""
+    fd = _records.get(log)
+    if fd is None:
+        fd = _records[log] = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    os.write(fd, number.to_bytes(4, "little") + b"\0\0\0\0")
+    if seconds:
+        time.sleep(seconds)
+    os.write(fd, number.to_bytes(4, "little") + b"\1\0\0\0")
+    return number

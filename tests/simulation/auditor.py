@@ -269,6 +269,8 @@ class Auditor:
 
     def _drop(self) -> None:
         for job in self.open.values():
+            if job.failures and not self.stopped:
+                continue  # it has begun: a pause between two attempts is part of a run
             if not job.where and not job.must:
                 self._must(job, "cancelled")
             elif not job.where and job.failures:

@@ -304,6 +304,23 @@ def test_a_revoked_job_is_listed_and_told_whether_it_runs(hand):
     assert listed(words) == []
 
 
+def test_a_recall_sees_what_leaves_the_page_for_the_pipe_in_that_moment(hand, monkeypatch):
+    """Regression: a worker that rests between clearing its page and counting the flush hid what it had done."""
+    hand.in_page((1, 11), (2, 22))
+    look = Channel.peek
+
+    def flushed_just_before(channel, answers):
+        hand.say(frame((1, 11), (2, 22)))
+        hand.words[marker.COUNT] = 0
+        return look(channel, answers)
+
+    monkeypatch.setattr(Channel, "peek", flushed_just_before)
+    rows, back = hand.channel.recall([1, 2, 3], hand.got)
+    assert [row[0] for row in rows] == [1, 2]
+    assert back == [3]
+    assert {job: answer[1] for job, answer in hand.got.items()} == {1: 11, 2: 22}
+
+
 def test_no_place_for_a_revoked_job_is_told_as_too_late(hand):
     assert not any(hand.channel.revoke(job) for job in range(100, 100 + marker.ANSWERS_MAX))
     assert hand.channel.revoke(1)

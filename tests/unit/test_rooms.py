@@ -36,6 +36,8 @@ ROOMS: dict[str, set[str]] = {
     "observe": {"errors", "outcome", "core.events", "core.commands", "core.story", "shell.clock", "observe"},
     "future": {"wire", "outcome", "shell.report"},
     "submission": WORDS | {"outcome", "future", "core.job", "pickling", "wire", "shell"},
+    "handlers": set(),
+    "life": {"handlers", "outcome", "pool", "units"},
     "pool": BYTES | WORDS | {"future", "core", "pickling", "shell"},
     "executor": BELOW,
     "jobsimport": WORDS,

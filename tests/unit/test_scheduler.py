@@ -581,6 +581,15 @@ def test_close_and_drop_cancels_what_was_not_sent():
     assert drive.answer(1, 1) == [do.Settle("succeeded", [1], []), do.Halt("")]
 
 
+def test_close_and_drop_leaves_what_pauses_between_two_attempts():
+    drive = Drive()
+    drive.submit(row(1, Spec(1, retries=1)), row(2, after=[1]))
+    (again,) = drive.answer(1, 1, end=on.RAISED)
+    assert drive.step(on.Closed(drive.now, True)) == [do.Settle("cancelled", [2], [])]
+    assert drive.wait(again.until - drive.now) == [do.Dispatch(1, [1])]
+    assert drive.answer(1, 1) == [do.Settle("succeeded", [1], []), do.Halt("")]
+
+
 def test_stop_gives_grace_then_kills():
     drive = Drive()
     drive.submit(row(1, Spec(1, retries=3)), row(2))
