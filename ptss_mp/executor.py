@@ -7,7 +7,6 @@ the view without any, and the only one with the pool's own verbs.
 from __future__ import annotations
 
 import concurrent.futures as cf
-import pickle
 import time
 import weakref
 from collections import deque
@@ -29,7 +28,7 @@ from .pool import WORKERS_MAX, Pool, State, cpus, spawns
 from .shell.clock import monotonic_ns
 from .shell.report import Extra
 from .shell.use import Function, Use
-from .submission import born_failed, instants, name_of, pickled_call
+from .submission import born_failed, instants, name_of, pickled_call, pickled_initializer
 from .units import duration_ns, nearest, whole
 
 T = TypeVar("T")
@@ -189,7 +188,7 @@ class ExecutorView(cf.Executor):
                 raise InvalidType(f"an argument of {use.name!r} is a Future of another executor; pass its value")
         needs: dict[Future[Any], int] = {}
         job = next(pool.ids)
-        release, due = instants(given, use, now)
+        release, due = instants(given, use.deadline_ns, now)
         known = bool(given.get("name")) or isinstance(use.fn, Task)
         if call is None:
             try:
@@ -517,7 +516,7 @@ class Executor(ExecutorView):
                 "spawn": spawned,
                 "main": False,
                 "workers": workers,
-                "initializer": pickle.dumps((initializer, tuple(initargs))) if initializer else b"",
+                "initializer": pickled_initializer(initializer, tuple(initargs)) if initializer else b"",
                 "say_ready": spawned or initializer is not None,
             },
             "preload": tuple(preload),

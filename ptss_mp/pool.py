@@ -24,14 +24,13 @@ from .core import events as on
 from .declare import Options, Rules
 from .errors import ExecutorClosed, InvalidOption, PoolBroken, QueueFull
 from .future import Future, remains
+from .pickling import main_is_importable, names_main
 from .shell.supervisor import Supervisor
-from .shell.use import Function, by_reference, pickled_reference
+from .shell.use import Function, by_reference
 from .shell.verdicts import extra_of
 
 WORKERS_MAX = 1_000  # each costs the parent eight descriptors
 NAMES_MAX = 10_000  # ended jobs that `after` finds by name; as many as `story` remembers
-# `__main__` as a pickle names a module (protocol 4 and 5, 0 to 3); a text that only speaks of it is no reference.
-MAIN_NAMES = (b"\x8c\x08__main__", b"c__main__\n")
 NO_GUARD = """\
 a worker is importing this program's main module, and that started an Executor.
 Put what must run only once under these two lines:
@@ -91,9 +90,9 @@ class Pool(Supervisor):
             if self.ended_names.get(oldest) is kept:
                 del self.ended_names[oldest]
 
-    def settle_all(self, broken: PoolBroken | None) -> None:
+    def settle_all(self) -> None:
         """Settle what is left, and forget names: nobody can ask for one any more, and each leads back here."""
-        super().settle_all(broken)
+        super().settle_all()
         self.ended_order.clear()
         self.ended_names.clear()
 
@@ -113,14 +112,17 @@ class Pool(Supervisor):
         with self.lock:
             found = self.functions.get(fn)
             if found is None:
-                found = Function(fn, len(self.functions), pickled_reference(fn))
+                pickled = pickle.dumps(fn, 5)
+                if names_main(pickled) and not main_is_importable():
+                    return Function(fn, wire.BY_VALUE, b"")
+                found = Function(fn, len(self.functions), pickled)
                 self.functions[fn] = found
                 self.notice_main(found.pickled)
             return found
 
     def notice_main(self, pickled: bytes) -> None:
         """If a call refers to `__main__`, let warden and workers import it (once)."""
-        if self.main_data or not any(name in pickled for name in MAIN_NAMES):
+        if self.main_data or not names_main(pickled) or not main_is_importable():
             return
         data = spawn.get_preparation_data("ptss_mp")
         data["authkey"] = bytes(data["authkey"])

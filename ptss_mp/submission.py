@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import pickle
 from concurrent.futures._base import FINISHED
 from datetime import datetime
 from typing import Any
 
 from .core.job import NEVER
 from .declare import Options
-from .errors import NotPicklable
+from .errors import InvalidOption, NotPicklable
 from .future import Future, submitting
 from .outcome import brief
+from .pickling import dumps_for_worker
 from .shell.clock import monotonic, monotonic_ns
 from .shell.report import Report
 from .shell.use import Use
@@ -24,10 +24,13 @@ def name_of(fn: Any) -> str:
     return getattr(fn, "__qualname__", None) or (name_of(inner) if inner else type(fn).__qualname__)
 
 
-def instants(given: Options, use: Use, now: int) -> tuple[int, int]:
+def instants(given: Options, deadline_ns: int, now: int) -> tuple[int, int]:
     """Return (release, deadline) of a job submitted now, as instants of the monotonic clock.
 
     What lies before its beginning counts as 0, what lies beyond the core's range as NEVER.
+
+    Args:
+        deadline_ns: a relative deadline, as in `Rules`; 0: none.
     """
     start, deadline = given.get("start_time"), given.get("deadline")
     release = now
@@ -38,8 +41,8 @@ def instants(given: Options, use: Use, now: int) -> tuple[int, int]:
     due = NEVER
     if isinstance(deadline, datetime):
         due = monotonic(deadline)
-    elif use.deadline_ns:
-        due = release + use.deadline_ns
+    elif deadline_ns:
+        due = release + deadline_ns
     return min(max(0, release), NEVER), min(max(0, due), NEVER)
 
 
@@ -48,10 +51,23 @@ def pickled_call(use: Use, args: Any, kwargs: Any, needs: dict[Future[Any], int]
     outer, submitting.needs = submitting.needs, needs
     try:
         if use.function.number < 0:
-            return pickle.dumps((use.fn, args, kwargs), 5)
-        return pickle.dumps((args, kwargs), 5)
+            return dumps_for_worker((use.fn, args, kwargs))
+        return dumps_for_worker((args, kwargs))
     finally:
         submitting.needs = outer
+
+
+def pickled_initializer(initializer: Any, initargs: tuple[Any, ...]) -> bytes:
+    """Pickle an initializer with its arguments.
+
+    Raises:
+        InvalidOption: it cannot be.
+    """
+    try:
+        return dumps_for_worker((initializer, initargs))
+    except Exception as error:
+        name = name_of(initializer)
+        raise InvalidOption(f"initializer {name!r} or its initargs cannot be pickled: {brief(error)}") from error
 
 
 def born_failed(future: Future[Any], known: bool, args: Any, kwargs: Any, error: BaseException) -> Future[Any]:
@@ -68,7 +84,7 @@ def born_failed(future: Future[Any], known: bool, args: Any, kwargs: Any, error:
     for part, value in parts:
         submitting.needs = {}
         try:
-            pickle.dumps(value, 5)
+            dumps_for_worker(value)
         except BaseException:
             guilty = part
             break

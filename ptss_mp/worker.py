@@ -25,7 +25,7 @@ from . import marker, wire
 from .codec import describe, encode, with_blobs
 from .hygiene import Hygiene
 from .marker import BLOB, BLOBS_AT, COMPLETED, COUNT, FACTS_AT, NUMBER, REVOKED, RUNNING, STARTED, VALUES_AT
-from .pipes import ANSWERS_FD, CALLS_FD, ERR_FD, OUT_FD, leave, read_rest, write_all
+from .pipes import ANSWERS_FD, CALLS_FD, ERR_FD, LOG_FD, OUT_FD, leave, read_rest, write_all
 from .wire import ANSWERS, CALLS, COSTS, FACT, NONE, OK, VALUE, WITH_COSTS
 
 FLUSH_NS = 200_000  # answers wait at most so long for company
@@ -50,7 +50,8 @@ class Loop:
         self.main_ready = options.get("main", False)
         self.count = self.blob_bytes = self.generation = self.completed = 0
         self.flushed_at = self.tidied_at = 0
-        self.out_at = self.err_at = 0
+        self.out_at = self.err_at = self.log_at = 0
+        self.logged = False  # something was, since the last look
         self.cpu_at = words[marker.CPU] = time.process_time_ns()
         self.streams = (sys.stdout, sys.stderr)
 
@@ -106,7 +107,7 @@ class Loop:
             if blob is not None and len(blob) > marker.BLOBS_MAX:
                 words[marker.SENDING] = 1  # transfer is not the job's time
             costs = b""
-            if fn in self.unproven or fn < 0 or ended - started > LONG_NS:
+            if fn in self.unproven or fn < 0 or ended - started > LONG_NS or self.logged:
                 costs = self.examine(fn, ended - started, kind, raw, blob)
                 kind, raw = kind | WITH_COSTS, 0
             else:
@@ -205,6 +206,10 @@ class Loop:
                 stream.flush()
         return os.lseek(OUT_FD, 0, 1) != self.out_at or os.lseek(ERR_FD, 0, 1) != self.err_at
 
+    def note_record(self) -> None:
+        """A record was logged: the running job is examined, however often its function was silent."""
+        self.logged = True
+
     def examine(self, fn: int, duration: int, kind: int, raw: int, blob: bytes | None) -> bytes:
         """Look what an attempt printed, cost and left behind; return that, and what value follows."""
         left = self.hygiene.collect(duration)  # first: a finaliser may speak, or crash
@@ -212,10 +217,12 @@ class Loop:
         out, err = self.out_at, self.err_at
         if spoke:
             self.out_at, self.err_at = os.lseek(OUT_FD, 0, 1), os.lseek(ERR_FD, 0, 1)
+        log, self.logged = self.log_at, False
+        self.log_at = os.lseek(LOG_FD, 0, 1)
         usage = resource.getrusage(resource.RUSAGE_SELF)
         cpu = time.process_time_ns()
         costs = COSTS.pack(
-            out, self.out_at, err, self.err_at, cpu - self.cpu_at, usage.ru_maxrss << 10
+            out, self.out_at, err, self.err_at, log, self.log_at, cpu - self.cpu_at, usage.ru_maxrss << 10
         ) + VALUE.pack(kind, raw if blob is None else len(blob))
         self.cpu_at = self.words[marker.CPU] = cpu
         left |= self.hygiene.tidy(duration)
@@ -255,6 +262,10 @@ class Loop:
             from multiprocessing import spawn
 
             self.main_ready = wire.importing_main = True
-            with contextlib.suppress(BaseException):  # a call that needs it will say so
+            try:
                 spawn.prepare(pickle.loads(data))
+            except BaseException as error:  # no worker could do better: the pool ends, and says why
+                blob = describe(error, keep=False)
+                write_all(ANSWERS.pack(0, len(blob)) + blob)
+                os._exit(1)
             wire.importing_main = False

@@ -26,11 +26,13 @@ from .callbacks import Callbacks
 from .channel import Answer, Channel
 from .clock import monotonic_ns
 from .poller import Poller
-from .report import Report
+from .records import replay
+from .report import Report, make_outcome
 from .verdicts import explain_end, extra_of
 
 if TYPE_CHECKING:
     from ..future import Future
+    from ..outcome import Outcome
 
 # Whoever owns an end stores it within microseconds, once it gets the interpreter lock; unless it is a `cancel`
 # that this very thread has begun, and a signal handler that cancels has interrupted.
@@ -61,6 +63,7 @@ class Desk:
         self.drainers: list[tuple[threading.Event, bool]] = []  # who waits, and whether for the unreleased too
         self.weights: set[int] = set()  # what the ends so far count in an exit status: at most 0, 1 and 3
         self.lateness = False  # some job may succeed after its deadline
+        self.attempt_failed: Callable[[Outcome[Any]], None] | None = None  # told of each that another one follows
         # of the loop
         self.early: set[int] = set()  # jobs cancelled before their row was taken
         self.answers: dict[int, Answer] = {}  # what workers answered, until the core has judged
@@ -78,8 +81,8 @@ class Desk:
         if poller.asleep:
             poller.asleep = False  # one write per sleep, whoever comes first
             poller.wake()
-        if self.ended:  # between the caller's look and the append
-            self.cancel(future)
+        if self.ended and self.futures.pop(future._id, None) is not None:  # between the caller's look and the append
+            self._settle_late(future)
 
     def control(self, make: Callable[[int], on.Event | None]) -> None:
         """Let the loop make an event, with its instant; in line with the submissions."""
@@ -210,28 +213,42 @@ class Desk:
     def postpone(self, command: do.Postpone) -> None:
         """Count a failed attempt; another one follows."""
         future = self.futures.get(command.job)
-        self.answers.pop(command.job, None)
-        self.reports.pop(command.job, None)
+        answer, report = self.answers.pop(command.job, None), self.reports.pop(command.job, None)
+        if future and self.attempt_failed:
+            failed = make_outcome(future, explain_end(future, command.status, answer, report, 0, monotonic_ns()))
+            self.callbacks.put(lambda tell=self.attempt_failed: tell(failed))  # type: ignore[misc]
         if future:
             extra_of(future).tries += 1
 
-    def settle_all(self, broken: PoolBroken | None) -> None:
+    def pass_on(self, report: Report, job: int) -> None:
+        """Let the program say what an attempt printed and logged."""
+        if self.tee and (report.out or report.err):
+            self.callbacks.tee(report)
+        if report.log:
+            future, lines = self.futures.get(job), report.log
+            name = future._use.name if future else None  # cancelled while it ran: nobody else keeps its name
+            self.callbacks.put(lambda: replay(lines, name))
+            report.log = None
+
+    def settle_all(self) -> None:
         """Settle what is left when the loop ends: as cancelled, or for the reason that broke the pool."""
-        now = monotonic_ns()
         for job in list(self.futures):
             future = self.futures.pop(job, None)
-            if future is None:
-                continue
-            report = Report("crashed" if broken else "cancelled", now)
-            report.error, report.cause = str(broken or "the pool has ended"), broken
-            self.weights.add(EXIT_STATUS[Status(report.status)])
-            future._report = report
-            if future._end(FINISHED if broken else CANCELLED_AND_NOTIFIED):
-                self.callbacks.settled(future)
+            if future is not None:
+                self._settle_late(future)
         self.free_room()
         for over, _ in self.drainers:
             self.callbacks.put(over.set)  # behind those that are due
         self.drainers = []
+
+    def _settle_late(self, future: Future[Any]) -> None:
+        broken = self.broken
+        report = Report("crashed" if broken else "cancelled", monotonic_ns())
+        report.error, report.cause = str(broken or "the pool has ended"), broken
+        self.weights.add(EXIT_STATUS[Status(report.status)])
+        future._report = report
+        if future._end(FINISHED if broken else CANCELLED_AND_NOTIFIED):
+            self.callbacks.settled(future)
 
     def naming(self, events: Sequence[on.Event]) -> list[Any]:
         """Let observers note the names of jobs while their Futures are there; return who is to be told the rest."""

@@ -38,7 +38,7 @@ class Report:
     """
 
     __slots__ = (
-        "attempts", "cause", "cpu_ns", "duration", "err", "error", "exit_code", "finished", "limit", "observed",
+        "attempts", "cause", "cpu_ns", "duration", "err", "error", "exit_code", "finished", "limit", "log", "observed",
         "out", "peak_bytes", "root", "signal", "stack", "started", "status",
     )  # fmt: skip
 
@@ -51,6 +51,7 @@ class Report:
         self.peak_bytes: int | None = None
         self.out: bytes | None = None
         self.err: bytes | None = None
+        self.log: bytes | None = None  # records of its loggers, until they are said (shell.records)
         self.signal = self.exit_code = None  # type: int | None
         self.error: str | None = None
         self.stack: str | None = None
@@ -76,9 +77,9 @@ def text_of(data: bytes | None) -> str | None:
     return None if data is None else data[-KEPT_BYTES:].decode("utf-8", "replace")
 
 
-def make_outcome(future: Future[Any]) -> Outcome[Any]:
-    """Return the Outcome of a settled Future."""
-    report = future._report
+def make_outcome(future: Future[Any], report: Any = None) -> Outcome[Any]:
+    """Return the Outcome of a settled Future; of an attempt before the last, if its Report is given."""
+    report = report or future._report
     if not isinstance(report, Report):
         row = report
         report = Report(future.status(), row[2] + row[3] if row else future._submitted)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .. import wire
+from .. import marker, wire
 from ..core.job import NEVER
 from ..warden.protocol import WHYS
 from .channel import Answer, Channel
+from .clock import monotonic_ns
 from .report import Extra, Report
 
 if TYPE_CHECKING:
@@ -62,6 +63,19 @@ def explain(channel: Channel, future: Future[Any] | None, why: str, now: int) ->
     else:
         report.error = "was cancelled while it ran; it was killed"
     return report
+
+
+def lost(channel: Channel, unanswered: list[int]) -> dict[int, Report]:
+    """Return the jobs that came to their end and whose answers are lost in noise, with their reports.
+
+    They are not made again: each has run.
+    """
+    now, gone = monotonic_ns(), {}
+    for job in unanswered[: max(0, channel.words[marker.COMPLETED] - channel.answered)]:
+        gone[job] = report = Report("protocol", now)
+        report.attempts = 1
+        report.error = f"its answer is lost: its worker (pid {channel.pid}) sent what is no answer, and was killed"
+    return gone
 
 
 def _late(report: Report, future: Future[Any], now: int) -> None:
@@ -119,7 +133,7 @@ def _answered(future: Future[Any], answer: Answer) -> Report:
 
 def _unloadable(text: str, error: wire.ErrorFacts) -> str:
     text = f"its function or arguments cannot be decoded in the worker: {text}"
-    if error.type_name == "AttributeError" and "__main__" in error.text:
+    if error.type_name == "AttributeError" and ("'__main__'" in error.text or "'__mp_main__'" in error.text):
         text += "; a function defined only under `if __name__ == '__main__':` does not exist there"
     return text
 
