@@ -12,20 +12,20 @@ import pickle
 import threading
 import time
 import weakref
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from itertools import count
 from typing import Any, NamedTuple, Self, TypeVar
 
 from . import wire
 from .core import events as on
-from .core.job import NEVER
+from .core.job import NEVER, PENDING_MAX
 from .core.scheduler import Scheduler
 from .declare import DECLARED_ONLY, RULED, UNSET, Options, Rules, Task, rules
 from .declare import options as make_options
 from .errors import ExecutorClosed, InvalidOption, InvalidType
 from .future import Future
+from .mapping import Maps
 from .observe.story import Event
 from .pool import WORKERS_MAX, Pool, State, cpus, spawns
 from .shell.clock import monotonic_ns
@@ -37,7 +37,6 @@ from .units import duration_ns, nearest, whole
 T = TypeVar("T")
 
 COMPILED_MAX = 1_000  # sets of options kept ready for views that ask for the same again
-PENDING_MAX = 1 << 39  # the core's ids have 40 bits
 _SCALARS = frozenset((int, float, bool, type(None)))
 _TEXTS = frozenset((str, bytes))
 _numbers = count(1)
@@ -81,7 +80,7 @@ class Scope:
         self.options, self.parent, self.closed = options, parent, False
 
 
-class ExecutorView(cf.Executor):
+class ExecutorView(Maps):
     """The pool under options of its own; made by `options(...)`."""
 
     def __init__(
@@ -221,58 +220,6 @@ class ExecutorView(cf.Executor):
                 raise InvalidType("a prerequisite must be a Future of this executor; this one is of another")
         return tuple(found)
 
-    def map(
-        self,
-        fn: Callable[..., T],
-        *iterables: Iterable[Any],
-        timeout: float | None = None,
-        chunksize: int | None = 1,
-        buffersize: int | None = None,
-    ) -> Iterator[T]:
-        """Return an iterator over `fn` of the items, in input order, as the standard library's `map`.
-
-        Every option holds per item.  Leaving the iterator early cancels only what has not started.
-
-        Args:
-            timeout: seconds from now within which each result must be had.
-            chunksize: accepted for the standard library's sake; short jobs travel in batches anyway.
-            buffersize: at most so many jobs submitted and not yet yielded; None: all at once.
-
-        Raises:
-            InvalidOption: chunksize or buffersize below 1.
-            TimeoutError: while iterating.
-        """
-        if chunksize is not None:
-            whole(chunksize, "chunksize", 1, PENDING_MAX)
-        if buffersize is not None:
-            whole(buffersize, "buffersize", 1, PENDING_MAX)
-        until = None if timeout is None else time.monotonic() + timeout
-        # a zip that is asked again at its end pulls from its first iterable; a generator that has ended does not
-        items = (item for item in zip(*map(iter, iterables), strict=False))
-        waiting: deque[Future[T]] = deque()
-        for item in items:
-            waiting.append(self.submit(fn, *item))
-            if buffersize is not None and len(waiting) == buffersize:
-                break
-        return self._results(fn, items, waiting, until)
-
-    def _results(self, fn: Any, items: Iterator[Any], waiting: deque[Future[T]], until: float | None) -> Iterator[T]:
-        try:
-            while waiting:
-                yield self._next(fn, items, waiting, until)  # no name here: it is not kept once given out
-        finally:
-            for future in waiting:
-                if not future.running():
-                    future.cancel()
-
-    def _next(self, fn: Any, items: Iterator[Any], waiting: deque[Future[T]], until: float | None) -> T:
-        value = waiting[0].result(None if until is None else until - time.monotonic())
-        waiting.popleft()
-        for item in items:
-            waiting.append(self.submit(fn, *item))
-            break
-        return value
-
     def options(self, **options: Any) -> ExecutorView:
         """Return the same pool under further options (`declare.Options`); the later win.
 
@@ -313,9 +260,8 @@ class ExecutorView(cf.Executor):
         """
         self._scope.closed = self._pool.views_ended = True
         mine = [f for f in list(self._pool.futures.values()) if self._owns(f)]
-        for future in mine:
-            if cancel_futures and not future.running():
-                future.cancel()
+        if cancel_futures:
+            self._pool.cancel_unsent(mine)
         if wait and not self._pool.callbacks.here:
             cf.wait(mine)
 

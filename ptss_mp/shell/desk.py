@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -102,6 +102,23 @@ class Desk:
         if not self.ended:
             self.wake()
         return True
+
+    def cancel_unsent(self, futures: Iterable[Future[Any]]) -> None:
+        """Cancel those that no worker was sent, soon: a moment's decision of the loop thread, for it alone sends.
+
+        A caller that looked by itself might kill one that starts just now.
+        """
+        left = deque(future for future in futures if not future.done())
+        if left:
+            self.control(lambda _now: self._cancel_unsent(left))
+
+    def _cancel_unsent(self, left: deque[Future[Any]]) -> None:
+        for _ in range(min(len(left), SLICE)):
+            future = left.popleft()
+            if not future.running():
+                self.cancel(future)
+        if left:
+            self.control(lambda _now: self._cancel_unsent(left))
 
     def _began(self, future: Future[Any]) -> int:
         """Return since when the job's attempt runs, 0 if none does, by the marker page."""

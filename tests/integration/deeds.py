@@ -728,3 +728,31 @@ class TextlessError(Exception):
 
 def raise_hostile(kind: str) -> None:
     raise NamelessError() if kind == "name" else TextlessError()
+
+
+# ---- items of maps
+
+
+def call(call: tuple[Any, tuple[Any, ...]]) -> Any:
+    """Call what the item says."""
+    function, args = call
+    return function(*args)
+
+
+def maybe_crash(item: tuple[int, str | None]) -> int:
+    number, kind = item
+    if kind:
+        crash(kind)
+    return number
+
+
+def note_pid(_: Any) -> int:
+    time.sleep(0.0005)
+    return os.getpid()
+
+
+class Weak:
+    """A value that weak references can follow."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number

@@ -35,6 +35,7 @@ ROOMS: dict[str, set[str]] = {
     "future": {"wire", "outcome", "shell.report"},
     "submission": WORDS | {"outcome", "future", "core.job", "wire", "shell"},
     "pool": BYTES | WORDS | {"future", "core", "shell"},
+    "mapping": WORDS | {"future", "outcome", "core.job", "observe.progress"},
     "executor": BELOW,
     "jobsimport": WORDS,
     "jobsfile": WORDS | {"core.graph", "jobsimport"},
