@@ -304,11 +304,15 @@ class ExecutorView(Maps):
         return events_of(self._pool, future)
 
     def subscribe(self, fn: Callable[[Event], Any]) -> Subscription:
-        """Call `fn` with each Event from now on, on the callback thread, in order."""
+        """Call `fn` with each Event from now on, on the callback thread, in order.
+
+        What a running job reports (`current().progress`) is the Event "progress", twice a second at most.
+        """
         from .observe.story import Narrator
 
         narrator = Narrator(self._pool, fn)
         self._pool.observers = [*self._pool.observers, narrator]
+        self._pool.control(self._pool.look)
 
         def close() -> None:
             self._pool.observers = [o for o in self._pool.observers if o is not narrator]

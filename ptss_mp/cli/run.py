@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..jobsfile import Plan, Planned
     from ..outcome import Outcome
 
+REPORTS = 4  # jobs whose own words stand in the line of progress
 PROGRESS_S = 1.0  # a line of progress at most so often
 
 
@@ -161,6 +162,7 @@ class Following:
         self._expected: int | None = None
         self._all_settled = threading.Event()
         self._shown = (0, time.monotonic())
+        self._reported = ""
 
     def settled(self, future: AnyFuture[Any]) -> None:
         """Take one settled job into account (a done-callback)."""
@@ -212,12 +214,16 @@ class Following:
         """Show a line if the last one is a second old and something has changed."""
         done, now = self._done, time.monotonic()
         before, at = self._shown
-        if self._quiet or done == before or now - at < PROGRESS_S:
+        if self._quiet or now - at < PROGRESS_S:
             return
-        self._shown = (done, now)
+        reported = _reported(self.pool)
+        changed = done != before or reported != self._reported
+        self._shown, self._reported = (done, now), reported
+        if not changed:
+            return
         rate = (done - before) / (now - at)
         running = _running(self.pool)
-        text.say(f"{done}/{self.total} done, {len(self.failed)} failed, {running} running, {rate:.0f} jobs/s")
+        text.say(f"{done}/{self.total} done, {len(self.failed)} failed, {running} running, {rate:.0f} jobs/s{reported}")
 
     def exit_status(self) -> int:
         """Return what the outcomes come to."""
@@ -229,6 +235,14 @@ class Following:
 
 def _running(pool: Executor) -> int:
     return pool.status().running
+
+
+def _reported(pool: Executor) -> str:
+    """Return what the first few running jobs tell of themselves (`current().progress`)."""
+    from ..observe.progress import report_text
+
+    told = [f" | {future._use.name}: {report_text(report)}" for future, report in pool._pool.progress()]
+    return "".join(told[:REPORTS]) + (f" | {len(told) - REPORTS} more" if len(told) > REPORTS else "")
 
 
 # ---- Closing.

@@ -1,13 +1,16 @@
-"""How far a `map` is, for whoever waits: a line on the terminal, the user's own bar, or a callable."""
+"""How far a `map` is, for whoever waits: a line on the terminal, the user's own bar, a callable; and of a job."""
 
 from __future__ import annotations
 
 import logging
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidType
+
+if TYPE_CHECKING:
+    from ..marker import Progress
 
 log = logging.getLogger("ptss_mp")
 
@@ -114,3 +117,9 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def report_text(report: Progress) -> str:
+    """Return what a job told of itself: "3 of 10, page 3"."""
+    told = f"{report.done:g}" if report.total is None else f"{report.done:g} of {report.total:g}"
+    return f"{told}, {report.text}" if report.text else told

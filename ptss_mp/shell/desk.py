@@ -20,6 +20,7 @@ from ..core import events as on
 from ..core.job import NEVER, Prerequisite
 from ..core.scheduler import Scheduler
 from ..errors import PoolBroken
+from ..marker import Progress
 from .callbacks import Callbacks
 from .channel import Answer, Channel
 from .clock import monotonic_ns
@@ -30,6 +31,7 @@ from .verdicts import explain_end, extra_of
 if TYPE_CHECKING:
     from ..future import Future
 
+LOOK_NS = 500_000_000  # observers are told what running jobs report at most so often
 SLICE = 2_000  # submissions taken in one turn: about 3 ms, so that answers are never long unread
 
 
@@ -54,6 +56,7 @@ class Desk:
         self.room: threading.Condition | None = None  # of max_pending
         self.observers: list[Any] = []  # observe.story.Narrator
         self.drainers: list[threading.Event] = []
+        self.look_at = NEVER  # when to look what running jobs report: only if somebody observes
         # of the loop
         self.early: set[int] = set()  # jobs cancelled before their row was taken
         self.answers: dict[int, Answer] = {}  # what workers answered, until the core has judged
@@ -119,6 +122,17 @@ class Desk:
                 self.cancel(future)
         if left:
             self.control(lambda _now: self._cancel_unsent(left))
+
+    def progress(self) -> list[tuple[Future[Any], Progress]]:
+        """Return what running jobs have told of themselves, as the pages say; costs nobody who does not ask."""
+        found = []
+        for channel in list(self.channels.values()):
+            with contextlib.suppress(ValueError):  # the page was let go of in this moment
+                told = channel.progress()
+                future = self.futures.get(told.job) if told else None
+                if told and future and future._pid == channel.pid:
+                    found.append((future, told))
+        return found
 
     def _began(self, future: Future[Any]) -> int:
         """Return since when the job's attempt runs, 0 if none does, by the marker page."""
@@ -242,6 +256,13 @@ class Desk:
         """Let observers know a step, behind the callbacks of what it settled."""
         for observer in observers:
             self.callbacks.put(lambda o=observer: o(events, commands))  # type: ignore[misc]
+
+    def look(self, now: int) -> None:
+        """Let observers know what running jobs report, and look again later; without observers that ends."""
+        if self.observers and (reports := self.progress()):
+            for observer in self.observers:
+                observer.progress(now, reports)
+        self.look_at = now + LOOK_NS if self.observers else NEVER
 
     def free_room(self) -> None:
         """Tell those who wait for `max_pending`."""

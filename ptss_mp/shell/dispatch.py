@@ -10,7 +10,7 @@ from ..core.job import NEVER
 from ..warden.protocol import TICK_MAX_NS
 from .channel import Channel
 from .hire import Warden
-from .rows import call_row
+from .rows import call_row, tell_about
 
 if TYPE_CHECKING:
     from ..future import Future
@@ -49,6 +49,8 @@ def dispatch(channel: Channel, futures: Sequence[Future[Any]], warden: Warden, m
         if function.number >= 0 and function.number not in channel.known:
             channel.known.add(function.number)
             rows.append((0, wire.DEFINE, function.number, function.pickled, 0))
+        if use is not channel.use or future._extra is not None or not use.rules.kill_at_deadline:
+            tell_about(channel, future, rows)
         rows.append(call_row(future, due, blobs))
     assert last is not None
     channel.limit(first, channel.sent - first, now, *last)

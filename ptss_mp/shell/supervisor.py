@@ -89,7 +89,7 @@ class Supervisor(Desk):
 
     def _turn(self) -> None:
         self.events = []
-        at = min(self.core.wake_at, self.unexplained or NEVER, self.quit_at, self.warden_by)
+        at = min(self.core.wake_at, self.unexplained or NEVER, self.quit_at, self.warden_by, self.look_at)
         for _, handle, what in self.poller.ready(at, self.busy):
             handle(what)
         if self.halted:
@@ -104,6 +104,8 @@ class Supervisor(Desk):
             self.tell(observers, events, commands)
         if self.drainers:
             self.tell_drainers()
+        if self.look_at != NEVER and monotonic_ns() >= self.look_at:
+            self.look(monotonic_ns())
         if self.halted and (not self.channels or monotonic_ns() >= self.quit_at):
             self.ended = True
 

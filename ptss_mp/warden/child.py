@@ -16,7 +16,7 @@ import signal
 import sys
 from typing import Any
 
-from .. import wire
+from .. import attempt, wire
 from ..codec import describe
 from ..marker import PAGE_BYTES, READY
 from ..pipes import ANSWERS_FD, BOOT_FD, CALLS_FD, ERR_FD, FAULT_FD, OUT_FD, PAGE_FD
@@ -90,6 +90,7 @@ def begin(warden: int, options: dict[str, Any]) -> None:
     os.close(PAGE_FD)
     gc.enable()
     wire.outer_workers = options["workers"]
+    attempt.begin()
     if options["initializer"] and not _initialize(options["initializer"]):
         os._exit(1)
     words = memoryview(page).cast("Q")
