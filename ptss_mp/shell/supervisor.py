@@ -55,6 +55,7 @@ class Supervisor(Desk):
         super().__init__(core, tee, name)
         self.config, self.slots = config, slots
         self.captures: bool = config["options"]["capture"]
+        self.environ: dict[str, str] = {}  # of workers, beside the program's own
         # the loop's
         self.events: list[on.Event] = []
         self.warden: Warden | None = None
@@ -69,6 +70,7 @@ class Supervisor(Desk):
         """Start both threads; the warden is started by the loop thread, never by a user's."""
         self.tag = f"{os.getpid()}-{os.urandom(6).hex()}"
         self.config |= surroundings()
+        self.config["environ"] |= self.environ
         self.poller = Poller(self._clock)
         self.callbacks.start()
         self.thread = threading.Thread(target=self._run, name=f"{self.name}-loop", daemon=True)

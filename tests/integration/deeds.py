@@ -869,3 +869,13 @@ def scribbles_progress(fifo: str) -> None:
         job = marker.PROGRESS.pack(page[24:32] and int.from_bytes(page[24:32], "little"), float("nan"), -1, 1 << 60)
         page[marker.PROGRESS_AT + 8 : marker.PROGRESS_AT + 8 + len(job)] = job
     gate(fifo)
+
+
+def answer(request: bytes) -> bytes:
+    """Serve one request: double it; hang; or tell the pid in a file and hang."""
+    if request == b"hang":
+        time.sleep(HANG)
+    if request.startswith(b"log "):
+        note(request[4:].decode(), os.getpid())
+        time.sleep(HANG)
+    return request + request

@@ -85,8 +85,9 @@ def test_state_is_the_workers_and_stays(pool):
     assert fresh.submit(deeds.found, "k").result(CAP_S)[1] is None
 
 
-def test_an_initializer_has_the_state_and_nothing_else(pool):
-    ex = pool(1, initializer=deeds.setting_up, initargs=("model", [1, 2]))
+@pytest.mark.parametrize("context", [None, "spawn"])
+def test_an_initializer_has_the_state_and_nothing_else(pool, context):
+    ex = pool(1, mp_context=context, initializer=deeds.setting_up, initargs=("model", [1, 2]))
     state = ex.submit(deeds.about_me).result(CAP_S)["state"]
     assert state.pop("model") == [1, 2]
     assert set(state) == {"name", "key", "attempt", "deadline", "remaining"}

@@ -38,6 +38,7 @@ ROOMS: dict[str, set[str]] = {
     "pool": BYTES | WORDS | {"future", "core", "shell"},
     "mapping": WORDS | {"future", "outcome", "core.job", "observe.progress"},
     "executor": BELOW,
+    "joblib": WORDS | {"executor", "future", "pool"},
     "jobsimport": WORDS,
     "jobsfile": WORDS | {"core.graph", "jobsimport"},
     "cli": BELOW | {"cli"},
