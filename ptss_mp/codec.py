@@ -11,7 +11,7 @@ import pickle
 import sys
 from typing import Any
 
-from . import wire
+from . import pickling, wire
 from .wire import BOOL, BYTES, EXIT_CODE_MAX, FLOAT, INT, INT_MAX, NONE, PICKLE, STACK_GLOBAL, STR
 
 
@@ -29,9 +29,7 @@ def describe(error: BaseException, keep: bool = True) -> bytes:
         name = str(type(error).__qualname__)
     if keep and isinstance(error, Exception):
         with contextlib.suppress(BaseException):
-            data = pickle.dumps(error, 5)
-            if type(pickle.loads(data)) is type(error):
-                pickled = data
+            pickled = pickling.dumps_exception(error)
     try:
         text = str(error)
     except BaseException:
@@ -72,7 +70,7 @@ def encode(value: Any) -> tuple[int, int, bytes | None]:
         return STR, 0, value.encode("utf-8", "surrogatepass")
     if kind is bytes:
         return BYTES, 0, value
-    blob = pickle.dumps(value, 5)
+    blob = pickling.dumps(value)
     if STACK_GLOBAL in blob:
         pickle.loads(blob)
     return PICKLE, 0, blob

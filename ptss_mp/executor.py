@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import concurrent.futures as cf
 import os
-import pickle
 import threading
 import time
 import weakref
@@ -31,7 +30,7 @@ from .pool import WORKERS_MAX, Pool, State, cpus, spawns
 from .shell.clock import monotonic_ns
 from .shell.report import Extra
 from .shell.use import Function, Use
-from .submission import born_failed, instants, name_of, pickled_call
+from .submission import born_failed, instants, name_of, pickled_call, pickled_initializer
 from .units import duration_ns, nearest, whole
 
 T = TypeVar("T")
@@ -414,7 +413,7 @@ class Executor(ExecutorView):
                 "spawn": spawned,
                 "main": False,
                 "workers": workers,
-                "initializer": pickle.dumps((initializer, tuple(initargs))) if initializer else b"",
+                "initializer": pickled_initializer(initializer, tuple(initargs)) if initializer else b"",
                 "say_ready": spawned or initializer is not None,
             },
             "preload": tuple(preload),

@@ -23,12 +23,11 @@ from .core import events as on
 from .declare import Options, Rules
 from .errors import ExecutorClosed, InvalidOption, PoolBroken, QueueFull
 from .future import Future
+from .pickling import main_is_importable, names_main
 from .shell.supervisor import Supervisor
-from .shell.use import Function, by_reference, pickled_reference
+from .shell.use import Function, by_reference
 
 WORKERS_MAX = 1_000  # each costs the parent eight descriptors
-# `__main__` as a pickle names a module (protocol 4 and 5, 0 to 3); a text that only speaks of it is no reference.
-MAIN_NAMES = (b"\x8c\x08__main__", b"c__main__\n")
 NO_GUARD = """\
 a worker is importing this program's main module, and that started an Executor.
 Put what must run only once under these two lines:
@@ -80,14 +79,17 @@ class Pool(Supervisor):
         with self.lock:
             found = self.functions.get(fn)
             if found is None:
-                found = Function(fn, len(self.functions), pickled_reference(fn))
+                pickled = pickle.dumps(fn, 5)
+                if names_main(pickled) and not main_is_importable():
+                    return Function(fn, wire.BY_VALUE, b"")
+                found = Function(fn, len(self.functions), pickled)
                 self.functions[fn] = found
                 self.notice_main(found.pickled)
             return found
 
     def notice_main(self, pickled: bytes) -> None:
         """If a call refers to `__main__`, let warden and workers import it (once)."""
-        if self.main_data or not any(name in pickled for name in MAIN_NAMES):
+        if self.main_data or not names_main(pickled) or not main_is_importable():
             return
         data = spawn.get_preparation_data("ptss_mp")
         data["authkey"] = bytes(data["authkey"])

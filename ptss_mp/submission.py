@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import pickle
 from concurrent.futures._base import FINISHED
 from datetime import datetime
 from typing import Any
 
 from .core.job import NEVER
 from .declare import Options
-from .errors import NotPicklable
+from .errors import InvalidOption, NotPicklable
 from .future import Future, submitting
 from .outcome import brief
+from .pickling import dumps_for_worker
 from .shell.clock import monotonic, monotonic_ns
 from .shell.report import Report
 from .shell.use import Use
@@ -48,10 +48,23 @@ def pickled_call(use: Use, args: Any, kwargs: Any, needs: dict[Future[Any], int]
     outer, submitting.needs = submitting.needs, needs
     try:
         if use.function.number < 0:
-            return pickle.dumps((use.fn, args, kwargs), 5)
-        return pickle.dumps((args, kwargs), 5)
+            return dumps_for_worker((use.fn, args, kwargs))
+        return dumps_for_worker((args, kwargs))
     finally:
         submitting.needs = outer
+
+
+def pickled_initializer(initializer: Any, initargs: tuple[Any, ...]) -> bytes:
+    """Pickle an initializer with its arguments.
+
+    Raises:
+        InvalidOption: it cannot be.
+    """
+    try:
+        return dumps_for_worker((initializer, initargs))
+    except Exception as error:
+        name = name_of(initializer)
+        raise InvalidOption(f"initializer {name!r} or its initargs cannot be pickled: {brief(error)}") from error
 
 
 def born_failed(future: Future[Any], use: Use, args: Any, kwargs: Any, error: BaseException) -> Future[Any]:
@@ -63,7 +76,7 @@ def born_failed(future: Future[Any], use: Use, args: Any, kwargs: Any, error: Ba
     for part, value in parts:
         submitting.needs = {}
         try:
-            pickle.dumps(value, 5)
+            dumps_for_worker(value)
         except BaseException:
             guilty = part
             break

@@ -265,6 +265,10 @@ class Loop:
             from multiprocessing import spawn
 
             self.main_ready = wire.importing_main = True
-            with contextlib.suppress(BaseException):  # a call that needs it will say so
+            try:
                 spawn.prepare(pickle.loads(data))
+            except BaseException as error:  # no worker could do better: the pool ends, and says why
+                blob = describe(error, keep=False)
+                write_all(ANSWERS.pack(0, len(blob)) + blob)
+                os._exit(1)
             wire.importing_main = False

@@ -36,7 +36,7 @@ PEEK_NS = 2 * MS  # a worker with more than one job out is looked at after so mu
 WORD_NS = 50 * MS  # a job so far beyond its limit without a word of the warden is killed from here
 HISTORY_ROWS = 50_000  # rows of events and commands kept for `story`; 10,000 jobs tell about so many
 
-ENDS = (GOOD, "failed", "not_picklable", "not_picklable", "protocol", "deadline")  # by AnswerRow.end
+ENDS = (GOOD, "failed", "not_picklable", "not_picklable", "protocol", "deadline", "protocol")  # by AnswerRow.end
 RETRIED = frozenset(("failed", "crashed", "timeout"))
 
 

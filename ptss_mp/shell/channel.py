@@ -221,8 +221,12 @@ class Channel:
     def read(self, answers: dict[int, Answer]) -> list[Row] | None:
         """Read what stands in the pipe; note values in `answers`; return the rows, None at the end of file.
 
-        What comes before a frame that is none of ours is good; that one is noted in `violation`.
+        What comes before a frame that is none of ours is good; that one is noted in `violation`, and nothing
+        behind it is read: it may look like a frame.
         """
+        if self.violation:
+            self.dry = True
+            return []
         try:
             data = os.read(self.answers_fd, READ_LARGE_BYTES if self.need else READ_BYTES)
         except BlockingIOError:
@@ -302,6 +306,8 @@ class Channel:
                     break
             if self.violation or self.words[marker.GENERATION] <= self.flushes:
                 break  # else it has flushed since: into the pipe
+        if self.violation and self.words[marker.COUNT] == 1 and self.marked()[0] == 0:
+            return rows  # one job ran behind the last good frame: the noise is its own, whatever it answered then
         return rows + self.peek(answers)
 
     def _hello(self, blob: bytes) -> None:

@@ -31,7 +31,7 @@ from .dispatch import dispatch
 from .hire import Warden, await_deaths, surroundings, sweep
 from .poller import ANSWERS_RANK, CLOCK_RANK, DEATH_RANK, WARDEN_RANK, WRITE_RANK, Poller
 from .report import Report
-from .verdicts import explain, judge
+from .verdicts import explain, judge, lost_report
 
 log = logging.getLogger("ptss_mp")
 
@@ -273,21 +273,38 @@ class Supervisor(Desk):
         for fd in (channel.answers_fd, channel.calls_fd):
             self.poller.unwatch(fd)
         job, why = judge(channel)
-        if not job and why == "protocol" and channel.words[marker.COMPLETED] > channel.answered:
-            worker = self.core.workers.get(channel.number)  # it ran to its end, and its answer is lost in the noise
-            job = next((j for j in worker.queue if j not in self.answers), 0) if worker else 0
+        if why == "protocol":
+            job = self._lost(channel, job)
         if job:
             report = explain(channel, self.futures.get(job), why, monotonic_ns())
             if job in self.futures:  # else nobody will ask
                 self.reports[job] = report
             if self.tee:
                 self.callbacks.tee(report)
+        elif channel.failure and channel.greeted:
+            self._break(f"a worker cannot import the program's main module:\n{channel.failure.traceback}")
         elif channel.failure:
             log.warning("an initializer raised %s: %s", channel.failure.type_name, channel.failure.text)
             self.config["why"] = f"{channel.failure.type_name}: {channel.failure.text}\n{channel.failure.traceback}"
         ready = bool(job) or channel.greeted  # else it died before it could take a job
         self.events.append(on.WorkerDied(monotonic_ns(), channel.number, job, why, ready))
         channel.close_pipes()
+
+    def _lost(self, channel: Channel, running: int) -> int:
+        """Settle the jobs that came to their end, and whose answers are lost in noise; return whom to blame.
+
+        They are not made again: each has run.
+        """
+        worker, count = self.core.workers.get(channel.number), channel.words[marker.COMPLETED] - channel.answered
+        lost = [job for job in worker.queue if job not in self.answers][: max(0, count)] if worker else []
+        blamed = running or (lost[0] if lost else 0)
+        now, rows = monotonic_ns(), [(job, on.LOST, 0, 0) for job in lost if job != blamed]
+        for job, _, _, _ in rows:
+            if job in self.futures:
+                self.reports[job] = lost_report(channel, now)
+        if rows:
+            self.events.append(on.Answered(now, channel.number, rows))
+        return blamed
 
     def _forget(self, channel: Channel) -> None:
         """The worker is reaped, or its death will never be explained."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
@@ -69,8 +68,3 @@ def by_reference(fn: Callable[..., Any]) -> bool:
     if kind is BuiltinFunctionType:
         return isinstance(getattr(fn, "__self__", None), ModuleType)
     return kind is type or kind is Task or getattr(kind, "by_reference", False) is True
-
-
-def pickled_reference(fn: Any) -> bytes:
-    """Return the bytes that stand for a function in a worker."""
-    return pickle.dumps(fn, 5)

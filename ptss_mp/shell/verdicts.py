@@ -64,6 +64,14 @@ def explain(channel: Channel, future: Future[Any] | None, why: str, now: int) ->
     return report
 
 
+def lost_report(channel: Channel, now: int) -> Report:
+    """Return the report of an attempt that came to its end, and whose answer is lost in the noise of another."""
+    report = Report("protocol", now)
+    report.attempts = 1
+    report.error = f"its answer is lost: its worker (pid {channel.pid}) sent what is no answer, and was killed"
+    return report
+
+
 def _late(report: Report, future: Future[Any], now: int) -> None:
     if future._due < NEVER:
         report.limit = (future._due - future._release) / 1e9
@@ -119,7 +127,7 @@ def _answered(future: Future[Any], answer: Answer) -> Report:
 
 def _unloadable(text: str, error: wire.ErrorFacts) -> str:
     text = f"its function or arguments cannot be decoded in the worker: {text}"
-    if error.type_name == "AttributeError" and "__main__" in error.text:
+    if error.type_name == "AttributeError" and ("'__main__'" in error.text or "'__mp_main__'" in error.text):
         text += "; a function defined only under `if __name__ == '__main__':` does not exist there"
     return text
 

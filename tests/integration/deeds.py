@@ -186,10 +186,11 @@ def stop_all(kind: str) -> NoReturn:
 
 
 class Stubborn(Exception):
-    """Cannot be rebuilt: its pickle holds one argument, it takes two."""
+    """Cannot be rebuilt: nothing carries a lock to another process."""
 
     def __init__(self, one: str, two: str) -> None:
         super().__init__(f"{one} and {two}")
+        self.lock = threading.Lock()
 
 
 def stubborn() -> NoReturn:
@@ -634,6 +635,16 @@ def forked_noise(seconds: float) -> int:
         os.write(4, b"\xff" * 100)
         os._exit(0)
     return pid
+
+
+def append_with_noise(n: int, noisy: int, path: str) -> int:
+    """Write `n` down; one of them writes to the pipe of answers too."""
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(fd, b"%d\n" % n)
+    os.close(fd)
+    if n == noisy:
+        os.write(4, b"\xff" * 100)
+    return n
 
 
 def leave_running(command: list[str]) -> int:

@@ -97,6 +97,20 @@ def test_a_forged_answer_does_not_stand_for_anothers(pool, tmp_path):
     assert "exited with status 9" in victim.outcome().error
 
 
+def test_what_was_finished_and_lost_in_noise_is_not_made_again(pool, tmp_path):
+    ex, log = pool(1, spares=0), tmp_path / "log"
+    for _ in ex.map(deeds.append_with_noise, range(400), [-1] * 400, [str(log)] * 400):
+        pass  # a function that has proven itself travels in batches
+    log.unlink()
+    futures = [ex.submit(deeds.append_with_noise, n, 20, str(log)) for n in range(100)]
+    ends = [future.outcome(CAP_S).status for future in futures]
+    assert set(ends) <= {"succeeded", "protocol"}  # who of a batch wrote it cannot be told
+    assert ends[0] == ends[99] == "succeeded"
+    ran = lines(log)
+    assert len(ran) == len(set(ran)), "none twice"
+    assert {n for n in range(100) if ends[n] == "succeeded"} <= set(map(int, ran))
+
+
 @pytest.mark.parametrize("how", ["idle", "done", "sending"])
 def test_no_limit_is_evaded_by_writing_into_the_page(pool, tmp_path, how):
     ex = pool(1, spares=0)
