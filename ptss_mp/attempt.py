@@ -108,8 +108,10 @@ def current() -> Attempt | None:
     """Return what runs here: in a job its attempt, in an initializer only `.state`, None outside a worker."""
     if _pid == 0 or os.getpid() != _pid:
         return None
-    if _loop is not None and not _loop.runs():
-        return None  # between two jobs: a thread that one left behind
+    if _loop is not None:
+        words = _loop.words
+        if not words[marker.RUNNING] or words[marker.NUMBER] != words[marker.COMPLETED]:
+            return None  # between two jobs: a thread that one left behind
     return Attempt(_loop)
 
 

@@ -82,11 +82,6 @@ class Loop:
                 self.rows = []
                 del rows, blobs  # an idle worker holds nothing of the last job
 
-    def runs(self) -> bool:
-        """Return True while an attempt does."""
-        words = self.words
-        return bool(words[RUNNING]) and words[NUMBER] == words[COMPLETED]
-
     def make(self, rows: list[tuple[Any, ...]], blobs: memoryview | None) -> None:
         """Make the calls of one frame, in order."""
         clock, words, getpid = time.monotonic_ns, self.words, os.getpid

@@ -53,6 +53,7 @@ class Desk:
         self.ended = False  # nothing more will be settled by the loop
         self.broken: PoolBroken | None = None
         self.main_data: bytes = b""
+        self.environ: dict[str, str] = {}  # of workers, beside the program's own
         self.room: threading.Condition | None = None  # of max_pending
         self.observers: list[Any] = []  # observe.story.Narrator
         self.drainers: list[threading.Event] = []

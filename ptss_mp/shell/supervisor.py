@@ -55,7 +55,6 @@ class Supervisor(Desk):
         super().__init__(core, tee, name)
         self.config, self.slots = config, slots
         self.captures: bool = config["options"]["capture"]
-        self.environ: dict[str, str] = {}  # of workers, beside the program's own
         # the loop's
         self.events: list[on.Event] = []
         self.warden: Warden | None = None
@@ -70,7 +69,6 @@ class Supervisor(Desk):
         """Start both threads; the warden is started by the loop thread, never by a user's."""
         self.tag = f"{os.getpid()}-{os.urandom(6).hex()}"
         self.config |= surroundings()
-        self.config["environ"] |= self.environ
         self.poller = Poller(self._clock)
         self.callbacks.start()
         self.thread = threading.Thread(target=self._run, name=f"{self.name}-loop", daemon=True)
@@ -106,8 +104,6 @@ class Supervisor(Desk):
             self.tell(observers, events, commands)
         if self.drainers:
             self.tell_drainers()
-        if self.look_at != NEVER and monotonic_ns() >= self.look_at:
-            self.look(monotonic_ns())
         if self.halted and (not self.channels or monotonic_ns() >= self.quit_at):
             self.ended = True
 
@@ -116,6 +112,7 @@ class Supervisor(Desk):
     def _hire(self) -> None:
         self.wardens += 1
         config = self.config | {"main": pickle.loads(self.main_data) if self.main_data else None}
+        config["environ"] = config["environ"] | self.environ
         try:
             warden = self.warden = Warden(config, f"{self.tag}.{self.wardens}", self.slots)
         except OSError as error:
@@ -320,6 +317,8 @@ class Supervisor(Desk):
         now = monotonic_ns()
         if now >= self.warden_by:
             self._break(f"the warden is not ready after {self.core.start_timeout_ns / 1e9:g} s: what it preloads hangs")
+        if now >= self.look_at:
+            self.look(now)
         marks = {}
         for channel in list(self.channels.values()):
             if channel.died_at and now - channel.died_at >= STATUS_NS:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from datetime import UTC, datetime, timedelta
 
@@ -179,3 +181,35 @@ def test_noise_in_the_page_harms_nobody(pool, gate):
     gate.open()
     assert future.outcome(CAP_S).ok
     assert ex.submit(deeds.double, 1).result(CAP_S) == 2
+
+
+MODEL_PER_WORKER = """
+import os
+from ptss_mp import Executor, current
+
+def load(path):
+    current().state["model"] = path
+
+def answer(question):
+    if question == "die\\n":
+        os.abort()
+    return current().state["model"] + question.strip()[::-1]
+
+if __name__ == "__main__":
+    with Executor(2, mp_context={context!r}, initializer=load, initargs=("model: ",)) as ex:
+        view = ex.options(timeout="1m")
+        with open("questions.txt") as lines:
+            for question, out in view.map_outcomes(answer, lines, ordered=True):
+                print(question.strip(), "->", out.result() if out.ok else out.status)
+"""
+
+
+@pytest.mark.parametrize("context", [None, "spawn"])
+def test_a_model_per_worker_that_the_main_module_loads(tmp_path, context):
+    (tmp_path / "program.py").write_text(MODEL_PER_WORKER.format(context=context))
+    (tmp_path / "questions.txt").write_text("abc\ndie\n" * 3 + "end\n")
+    done = subprocess.run(
+        [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=CAP_S, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["abc -> model: cba", "die -> crashed"] * 3 + ["end -> model: dne"]
