@@ -15,7 +15,7 @@ import os
 import struct
 from collections import deque
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import marker, wire
 from ..core.scheduler import ENDS
@@ -24,6 +24,9 @@ from ..warden.protocol import FDS, HEAD, RUN, RUNS, RUNS_AT, SLOT_BYTES, VERDICT
 from ..wire import ANSWERS, BLOB_BYTES_MAX, CALLS, COSTS, FACT, VALUE
 from .clock import monotonic_ns
 from .report import KEPT_BYTES, Report
+
+if TYPE_CHECKING:
+    from .use import Use
 
 READ_BYTES = 64 << 10  # what a pipe holds
 READ_LARGE_BYTES = 1 << 20  # the rest of a large frame
@@ -100,7 +103,7 @@ class Channel:
         self.given: Iterable[int] = ()
         self.known: set[int] = set()
         self.about: tuple[Any, ...] = ()
-        self.use: Any = None
+        self.use: Use | None = None
         self.peeked: set[int] = set()
         self.revoked: dict[int, int] = {}
         self.recalled: set[int] = set()

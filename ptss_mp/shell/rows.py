@@ -13,6 +13,7 @@ from .report import make_outcome
 if TYPE_CHECKING:
     from ..future import Future
     from .channel import Channel
+    from .use import Use
 
 
 def call_row(future: Future[Any], due: int, blobs: list[bytes]) -> tuple[Any, ...]:
@@ -28,10 +29,13 @@ def call_row(future: Future[Any], due: int, blobs: list[bytes]) -> tuple[Any, ..
     return future._id, future._use.function.number, call, needs, due
 
 
-def tell_about(channel: Channel, future: Future[Any], rows: list[tuple[Any, ...]]) -> None:
+def tell_about(channel: Channel, future: Future[Any], rows: list[tuple[Any, ...]]) -> Use | None:
     """Say what `current()` tells in the jobs that follow, if it is not what was said last.
 
-    Jobs of one use share it, but for attempts and deadlines of their own; so a run of them costs one row.
+    Jobs of one use share it, but for later attempts and deadlines that do not kill; so a run of them costs one row.
+
+    Returns:
+        The use of which the worker knows all that its next job needs, None if each has something of its own.
     """
     use, extra = future._use, future._extra
     tries = extra.tries if extra else 0
@@ -40,7 +44,8 @@ def tell_about(channel: Channel, future: Future[Any], rows: list[tuple[Any, ...]
     if about != channel.about:
         channel.about = about
         rows.append((0, wire.ABOUT, 0, about, 0))
-    channel.use = None if tries or due else use
+    channel.use = use if use.rules.kill_at_deadline and not tries else None
+    return channel.use
 
 
 def _need(future: Future[Any], as_outcome: bool, blobs: list[bytes]) -> tuple[int, Any, bool]:
