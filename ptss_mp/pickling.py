@@ -132,8 +132,9 @@ def _without_init(error: Exception) -> bytes:
 
     class Pickler(base):  # type: ignore[misc]
         def reducer_override(self, value: Any) -> Any:
-            if isinstance(value, BaseException):
-                return rebuild, (type(value), *_builtin(type(value)).__reduce__(value)[1:])
+            kind = type(value)
+            if isinstance(value, BaseException) and kind.__reduce__ is _builtin(kind).__reduce__:  # no way of its own
+                return rebuild, (kind, *kind.__reduce__(value)[1:])
             return super().reducer_override(value) if by_value else NotImplemented
 
     file = io.BytesIO()

@@ -7,7 +7,7 @@ import os
 import sys
 
 # Where a worker's own descriptors stand; 0 is /dev/null, 1 and 2 are the job's streams.
-CALLS_FD, ANSWERS_FD, FAULT_FD, PAGE_FD, OUT_FD, ERR_FD, BOOT_FD = range(3, 10)
+CALLS_FD, ANSWERS_FD, FAULT_FD, PAGE_FD, OUT_FD, ERR_FD, LOG_FD, BOOT_FD = range(3, 11)
 
 
 def write_all(data: bytes | memoryview) -> None:

@@ -21,7 +21,7 @@ CALLS = struct.Struct("<QQ")  # bytes of rows, bytes of blobs
 ANSWERS = struct.Struct("<QQ")  # answers (0: ready, or why not), bytes of blobs
 FACT = struct.Struct("<4Q")  # job, end, started, duration: core.events.AnswerRow
 VALUE = struct.Struct("<Qq")  # kind, and the value itself or offset << 40 | length of its blob
-COSTS = struct.Struct("<6Q")  # stdout from, to, stderr from, to, CPU ns, peak resident bytes
+COSTS = struct.Struct("<8Q")  # stdout from, to, stderr from, to, log from, to, CPU ns, peak resident bytes
 
 # What a row with job 0 says: a function; how to prepare the main module; what `current()` shall tell in the jobs that
 # follow, as (name, key, attempt, timeout ns or 0, deadline that does not kill or 0)

@@ -25,7 +25,7 @@ from . import attempt, marker, wire
 from .codec import describe, encode, with_blobs
 from .hygiene import Hygiene
 from .marker import BLOB, BLOBS_AT, COMPLETED, COUNT, FACTS_AT, NUMBER, REVOKED, RUNNING, STARTED, VALUES_AT
-from .pipes import ANSWERS_FD, CALLS_FD, ERR_FD, OUT_FD, leave, read_rest, write_all
+from .pipes import ANSWERS_FD, CALLS_FD, ERR_FD, LOG_FD, OUT_FD, leave, read_rest, write_all
 from .wire import ANSWERS, CALLS, COSTS, FACT, NONE, OK, VALUE, WITH_COSTS
 
 FLUSH_NS = 200_000  # answers wait at most so long for company
@@ -52,7 +52,8 @@ class Loop:
         self.rows: list[tuple[Any, ...]] = []  # of the frame that is being made
         self.count = self.blob_bytes = self.generation = self.completed = 0
         self.flushed_at = self.tidied_at = 0
-        self.out_at = self.err_at = 0
+        self.out_at = self.err_at = self.log_at = 0
+        self.logged = False  # something was, since the last look
         self.cpu_at = words[marker.CPU] = time.process_time_ns()
         self.streams = (sys.stdout, sys.stderr)
         attempt.serve(self)
@@ -110,7 +111,7 @@ class Loop:
             if blob is not None and len(blob) > marker.BLOBS_MAX:
                 words[marker.SENDING] = 1  # transfer is not the job's time
             costs = b""
-            if fn in self.unproven or fn < 0 or ended - started > LONG_NS:
+            if fn in self.unproven or fn < 0 or ended - started > LONG_NS or self.logged:
                 costs = self.examine(fn, ended - started, kind, raw, blob)
                 kind, raw = kind | WITH_COSTS, 0
             else:
@@ -209,16 +210,22 @@ class Loop:
                 stream.flush()
         return os.lseek(OUT_FD, 0, 1) != self.out_at or os.lseek(ERR_FD, 0, 1) != self.err_at
 
+    def note_record(self) -> None:
+        """A record was logged: the running job is examined, however often its function was silent."""
+        self.logged = True
+
     def examine(self, fn: int, duration: int, kind: int, raw: int, blob: bytes | None) -> bytes:
         """Look what an attempt printed, cost and left behind; return that, and what value follows."""
         spoke = self.capture and self.new_output()
         out, err = self.out_at, self.err_at
         if spoke:
             self.out_at, self.err_at = os.lseek(OUT_FD, 0, 1), os.lseek(ERR_FD, 0, 1)
+        log, self.logged = self.log_at, False
+        self.log_at = os.lseek(LOG_FD, 0, 1)
         usage = resource.getrusage(resource.RUSAGE_SELF)
         cpu = time.process_time_ns()
         costs = COSTS.pack(
-            out, self.out_at, err, self.err_at, cpu - self.cpu_at, usage.ru_maxrss << 10
+            out, self.out_at, err, self.err_at, log, self.log_at, cpu - self.cpu_at, usage.ru_maxrss << 10
         ) + VALUE.pack(kind, raw if blob is None else len(blob))
         self.cpu_at = self.words[marker.CPU] = cpu
         left = self.hygiene.tidy()

@@ -5,6 +5,7 @@ It is apart from the loop, because a slow callback must not delay a kill.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import sys
@@ -48,6 +49,10 @@ class Callbacks:
         """Write an attempt's output through the program's streams, each in one piece."""
         self._queue.put(lambda: write_through(report))
 
+    def log(self, level: int, text: str, *facts: Any, error: BaseException | None = None) -> None:
+        """Log on this thread: a handler or filter of the program's may be slow, or raise, and the loop must go on."""
+        self._queue.put(lambda: log.log(level, text, *facts, exc_info=error))
+
     def finish(self) -> None:
         """Let the thread end after everything put before."""
         self._queue.put(None)
@@ -60,7 +65,7 @@ class Callbacks:
             try:
                 what()
             except BaseException:  # SystemExit too: the next callback has a right to run
-                log.exception("an observer or callback raised")
+                _complain("an observer, a callback or a handler of logs raised")
             del what  # nobody keeps the last result alive
 
 
@@ -70,7 +75,13 @@ def run_callbacks(future: Any) -> None:
         try:
             callback(future)
         except BaseException:  # SystemExit and asyncio's CancelledError too: nobody above could use them
-            log.exception("exception calling callback for %r", future)
+            _complain("exception calling callback for %r", future)
+
+
+def _complain(text: str, *facts: Any) -> None:
+    """Log the exception that is being handled; the program's own filters and handlers may raise as well."""
+    with contextlib.suppress(BaseException):
+        log.exception(text, *facts)
 
 
 def write_through(report: Report) -> None:

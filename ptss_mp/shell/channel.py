@@ -1,4 +1,4 @@
-"""The parent's ends of one worker: two pipes, two pages, three memfds.
+"""The parent's ends of one worker: two pipes, two pages, four memfds.
 
 Everything read here was written by a process that a job controls: lengths,
 offsets and kinds are checked before they are used, and what is wrong ends that
@@ -73,9 +73,10 @@ class Channel:
     __slots__ = (
         "about", "answered", "answers_fd", "base_bytes", "buried", "calls_fd", "cpu_ns", "died_at", "dry", "err_at",
         "err_fd", "failure", "fault_fd", "flushes", "given", "greeted", "grew_at", "known", "limit_words", "limits",
-        "main", "need", "number", "observed", "out_at", "out_fd", "page", "partial", "peak_bytes", "peeked", "pid",
-        "pidfd", "punched", "ready", "recalled", "revoked", "runs", "sent", "slot", "status", "unsent", "use",
-        "verdict", "violation", "words",
+        "log_at", "log_fd", "main", "need", "number", "observed", "out_at", "out_fd", "page", "partial",
+        "peak_bytes", "peeked", "pid", "pidfd",
+        "punched", "ready", "recalled", "revoked", "runs", "sent", "slot", "status", "unsent", "use", "verdict",
+        "violation", "words",
     )  # fmt: skip
 
     def __init__(
@@ -87,7 +88,7 @@ class Channel:
             for fd in fds:
                 os.close(fd)
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-        self.pidfd, self.answers_fd, self.calls_fd, page, self.fault_fd, self.out_fd, self.err_fd = fds
+        self.pidfd, self.answers_fd, self.calls_fd, page, self.fault_fd, self.out_fd, self.err_fd, self.log_fd = fds
         try:
             self.page = mmap.mmap(page, marker.PAGE_BYTES)  # takes a descriptor of its own
         except OSError:
@@ -113,8 +114,8 @@ class Channel:
         self.partial = bytearray()
         self.need = 0
         self.flushes = self.sent = self.runs = self.died_at = self.grew_at = 0
-        self.out_at = self.err_at = self.peak_bytes = self.cpu_ns = 0
-        self.punched = [0, 0]
+        self.out_at = self.err_at = self.log_at = self.peak_bytes = self.cpu_ns = 0
+        self.punched = [0, 0, 0]
         self.status = -1
         self.observed: tuple[int, int] = (0, 0)  # limit instant, ns observed: of the warden's verdict
         self.verdict: tuple[int, str] | None = None
@@ -378,7 +379,9 @@ class Channel:
             raise Violation(f"a value of kind {kind} at {offset}, {length} bytes long, in {len(blobs)}")
         return blobs[offset : offset + length]
 
-    def _report(self, row: Row, out: int, out_to: int, err: int, err_to: int, cpu: int, peak: int) -> Report:
+    def _report(
+        self, row: Row, out: int, out_to: int, err: int, err_to: int, log: int, log_to: int, cpu: int, peak: int
+    ) -> Report:
         _, end, started, duration = row
         report = Report(ENDS[end] if end < len(ENDS) else "protocol", started + duration)
         report.started, report.duration, report.attempts = started, duration, 1
@@ -387,7 +390,9 @@ class Channel:
             report.out = self._output(self.out_fd, 0, out, out_to)
         if err_to > err:
             report.err = self._output(self.err_fd, 1, err, err_to)
-        self.out_at, self.err_at = out_to, err_to
+        if log_to > log:
+            report.log = self._output(self.log_fd, 2, log, log_to)
+        self.out_at, self.err_at, self.log_at = out_to, err_to, log_to
         return report
 
     def _output(self, fd: int, which: int, start: int, end: int) -> bytes:
@@ -445,6 +450,7 @@ class Channel:
             report.cpu_ns = max(0, self.cpu_ns - self.words[marker.CPU])
         report.out = self._rest(self.out_fd, 0, self.out_at)
         report.err = self._rest(self.err_fd, 1, self.err_at)
+        report.log = self._rest(self.log_fd, 2, self.log_at)
         stack = os.pread(self.fault_fd, STACK_BYTES, 0)
         report.stack = own_part(stack.decode("utf-8", "replace")) or None
         return report
@@ -471,7 +477,7 @@ class Channel:
 
     def abandon(self) -> None:
         """Close all descriptors (in a fork of the program)."""
-        self._close("answers_fd", "calls_fd", "pidfd", "fault_fd", "out_fd", "err_fd")
+        self._close("answers_fd", "calls_fd", "pidfd", "fault_fd", "out_fd", "err_fd", "log_fd")
 
     def close(self) -> None:
         """Let go of everything."""

@@ -25,6 +25,7 @@ from .callbacks import Callbacks
 from .channel import Answer, Channel
 from .clock import monotonic_ns
 from .poller import Poller
+from .records import replay
 from .report import Report
 from .verdicts import explain_end, extra_of
 
@@ -230,6 +231,16 @@ class Desk:
         self.reports.pop(command.job, None)
         if future:
             extra_of(future).tries += 1
+
+    def pass_on(self, report: Report, job: int) -> None:
+        """Let the program say what an attempt printed and logged."""
+        if self.tee and (report.out or report.err):
+            self.callbacks.tee(report)
+        if report.log:
+            future, lines = self.futures.get(job), report.log
+            name = future._use.name if future else None  # cancelled while it ran: nobody else keeps its name
+            self.callbacks.put(lambda: replay(lines, name))
+            report.log = None
 
     def settle_all(self, broken: PoolBroken | None) -> None:
         """Settle what is left when the loop ends: as cancelled, or for the reason that broke the pool."""

@@ -37,7 +37,7 @@ class Report:
     """
 
     __slots__ = (
-        "attempts", "cause", "cpu_ns", "duration", "err", "error", "exit_code", "finished", "limit", "observed",
+        "attempts", "cause", "cpu_ns", "duration", "err", "error", "exit_code", "finished", "limit", "log", "observed",
         "out", "peak_bytes", "root", "signal", "stack", "started", "status",
     )  # fmt: skip
 
@@ -50,6 +50,7 @@ class Report:
         self.peak_bytes: int | None = None
         self.out: bytes | None = None
         self.err: bytes | None = None
+        self.log: bytes | None = None  # records of its loggers, until they are said (shell.records)
         self.signal = self.exit_code = None  # type: int | None
         self.error: str | None = None
         self.stack: str | None = None

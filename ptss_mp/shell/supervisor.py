@@ -8,16 +8,15 @@ core step; obey.  What callers' threads touch is the desk's (desk.py); all else 
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import pickle
 import select
 import signal
 import threading
 from collections.abc import Callable
+from logging import CRITICAL, INFO, WARNING
 from typing import Any
 
-from .. import marker
 from ..core import commands as do
 from ..core import events as on
 from ..core.job import NEVER
@@ -30,10 +29,9 @@ from .desk import Desk
 from .dispatch import dispatch
 from .hire import Warden, await_deaths, surroundings, sweep
 from .poller import ANSWERS_RANK, CLOCK_RANK, DEATH_RANK, WARDEN_RANK, WRITE_RANK, Poller
+from .records import levels
 from .report import Report
-from .verdicts import explain, judge, lost_report
-
-log = logging.getLogger("ptss_mp")
+from .verdicts import explain, judge, lost
 
 STATUS_NS = 1_000 * MS  # how long to wait for the warden's word on how a worker died: it may be starved, not only dead
 DEATHS_NS = 100 * MS  # how long to wait for workers that were sent SIGKILL when their warden was gone
@@ -69,6 +67,7 @@ class Supervisor(Desk):
         """Start both threads; the warden is started by the loop thread, never by a user's."""
         self.tag = f"{os.getpid()}-{os.urandom(6).hex()}"
         self.config |= surroundings()
+        self.config["options"]["levels"] = levels()
         self.poller = Poller(self._clock)
         self.callbacks.start()
         self.thread = threading.Thread(target=self._run, name=f"{self.name}-loop", daemon=True)
@@ -82,7 +81,7 @@ class Supervisor(Desk):
             while not self.ended:
                 self._turn()
         except BaseException as error:
-            log.critical("the loop of %s failed: please report this", self.name, exc_info=True)
+            self.callbacks.log(CRITICAL, "the loop of %s failed: please report this", self.name, error=error)
             self._break(f"the supervisor itself failed: {error!r}")
         finally:
             self._close()
@@ -169,7 +168,7 @@ class Supervisor(Desk):
     def _unborn(self, number: int, why: str) -> None:
         if self.config.get("why") != why:
             self.config["why"] = why
-            log.warning("%s cannot have another worker at the moment: %s", self.name, why)
+            self.callbacks.log(WARNING, "%s cannot have another worker at the moment: %s", self.name, why)
         self.events.append(on.WorkerDied(monotonic_ns(), number, 0, "crashed", False))
 
     def _sentenced(
@@ -208,7 +207,7 @@ class Supervisor(Desk):
         if not warden.ready:
             self._break(f"the warden ended {how} before it was ready; its standard error may say why")
             return
-        log.warning("the warden of %s ended %s; its jobs failed, another one is started", self.name, how)
+        self.callbacks.log(WARNING, "the warden of %s ended %s; its jobs failed, another is started", self.name, how)
         self.events += [on.WorkerDied(monotonic_ns(), worker, 0, "crashed", True) for worker in sorted(started)]
         self._hire()
 
@@ -230,7 +229,7 @@ class Supervisor(Desk):
             self.events.append(on.WorkerReady(monotonic_ns(), channel.number))
 
     def _expel(self, channel: Channel) -> None:
-        log.info("worker %d sent %s", channel.pid, channel.violation or "nothing, and closed its pipe")
+        self.callbacks.log(INFO, "worker %d sent %s", channel.pid, channel.violation or "nothing, and closed its pipe")
         self._kill(do.KillWorker(channel.number, "protocol", 0))
 
     def _answered(self, channel: Channel, rows: list[Row], found: dict[int, Answer]) -> None:
@@ -238,11 +237,10 @@ class Supervisor(Desk):
             return
         self.answers.update(found)
         self.events.append(on.Answered(monotonic_ns(), channel.number, rows))
-        if self.tee:
-            for row in rows:
-                answer = found.get(row[0])  # of a job that was taken back none is kept
-                if answer and type(answer[2]) is Report and (answer[2].out or answer[2].err):
-                    self.callbacks.tee(answer[2])
+        for row in rows:
+            answer = found.get(row[0])  # of a job that was taken back none is kept
+            if answer and type(answer[2]) is Report:
+                self.pass_on(answer[2], row[0])
         for job in found:
             if job not in self.futures:  # cancelled meanwhile: nobody will ask
                 del self.answers[job]
@@ -271,37 +269,26 @@ class Supervisor(Desk):
             self.poller.unwatch(fd)
         job, why = judge(channel)
         if why == "protocol":
-            job = self._lost(channel, job)
+            queue = self.core.workers[channel.number].queue if channel.number in self.core.workers else {}
+            gone = lost(channel, [job for job in queue if job not in self.answers])
+            job = job or next(iter(gone), 0)
+            rows = [(other, on.LOST, 0, 0) for other in gone if other != job]
+            self.reports.update((other, gone[other]) for other, _, _, _ in rows if other in self.futures)
+            if rows:
+                self.events.append(on.Answered(monotonic_ns(), channel.number, rows))
         if job:
             report = explain(channel, self.futures.get(job), why, monotonic_ns())
             if job in self.futures:  # else nobody will ask
                 self.reports[job] = report
-            if self.tee:
-                self.callbacks.tee(report)
+            self.pass_on(report, job)
         elif channel.failure and channel.greeted:
             self._break(f"a worker cannot import the program's main module:\n{channel.failure.traceback}")
         elif channel.failure:
-            log.warning("an initializer raised %s: %s", channel.failure.type_name, channel.failure.text)
+            self.callbacks.log(WARNING, "an initializer raised %s: %s", channel.failure.type_name, channel.failure.text)
             self.config["why"] = f"{channel.failure.type_name}: {channel.failure.text}\n{channel.failure.traceback}"
         ready = bool(job) or channel.greeted  # else it died before it could take a job
         self.events.append(on.WorkerDied(monotonic_ns(), channel.number, job, why, ready))
         channel.close_pipes()
-
-    def _lost(self, channel: Channel, running: int) -> int:
-        """Settle the jobs that came to their end, and whose answers are lost in noise; return whom to blame.
-
-        They are not made again: each has run.
-        """
-        worker, count = self.core.workers.get(channel.number), channel.words[marker.COMPLETED] - channel.answered
-        lost = [job for job in worker.queue if job not in self.answers][: max(0, count)] if worker else []
-        blamed = running or (lost[0] if lost else 0)
-        now, rows = monotonic_ns(), [(job, on.LOST, 0, 0) for job in lost if job != blamed]
-        for job, _, _, _ in rows:
-            if job in self.futures:
-                self.reports[job] = lost_report(channel, now)
-        if rows:
-            self.events.append(on.Answered(now, channel.number, rows))
-        return blamed
 
     def _forget(self, channel: Channel) -> None:
         """The worker is reaped, or its death will never be explained."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .. import wire
+from .. import marker, wire
 from ..core.job import NEVER
 from ..warden.protocol import WHYS
 from .channel import Answer, Channel
+from .clock import monotonic_ns
 from .report import Extra, Report
 
 if TYPE_CHECKING:
@@ -64,12 +65,17 @@ def explain(channel: Channel, future: Future[Any] | None, why: str, now: int) ->
     return report
 
 
-def lost_report(channel: Channel, now: int) -> Report:
-    """Return the report of an attempt that came to its end, and whose answer is lost in the noise of another."""
-    report = Report("protocol", now)
-    report.attempts = 1
-    report.error = f"its answer is lost: its worker (pid {channel.pid}) sent what is no answer, and was killed"
-    return report
+def lost(channel: Channel, unanswered: list[int]) -> dict[int, Report]:
+    """Return the jobs that came to their end and whose answers are lost in noise, with their reports.
+
+    They are not made again: each has run.
+    """
+    now, gone = monotonic_ns(), {}
+    for job in unanswered[: max(0, channel.words[marker.COMPLETED] - channel.answered)]:
+        gone[job] = report = Report("protocol", now)
+        report.attempts = 1
+        report.error = f"its answer is lost: its worker (pid {channel.pid}) sent what is no answer, and was killed"
+    return gone
 
 
 def _late(report: Report, future: Future[Any], now: int) -> None:

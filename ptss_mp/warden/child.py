@@ -16,10 +16,10 @@ import signal
 import sys
 from typing import Any
 
-from .. import attempt, wire
+from .. import attempt, logs, wire
 from ..codec import describe
 from ..marker import PAGE_BYTES, READY
-from ..pipes import ANSWERS_FD, BOOT_FD, CALLS_FD, ERR_FD, FAULT_FD, OUT_FD, PAGE_FD
+from ..pipes import ANSWERS_FD, BOOT_FD, CALLS_FD, ERR_FD, FAULT_FD, LOG_FD, OUT_FD, PAGE_FD
 from ..wire import ANSWERS
 from ..worker import Loop
 from .kernel import DUMP_SIGNAL, PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, prctl
@@ -29,7 +29,7 @@ def forked(fds: tuple[int, ...], warden: int, options: dict[str, Any]) -> None:
     """Become a worker in a fork of the warden; never returns.
 
     Args:
-        fds: calls, answers, fault, page, out, err; all above BOOT_FD.
+        fds: calls, answers, fault, page, out, err, log; all above BOOT_FD.
         warden: its pid, to notice that it died before PR_SET_PDEATHSIG was in force.
         options: `capture`, `dump`, `main`, `initializer` (pickled or None), `say_ready`.
     """
@@ -42,7 +42,7 @@ def spawned() -> None:
     """Become a worker in a new interpreter, which found its options behind BOOT_FD; never returns."""
     boot: dict[str, Any] = pickle.loads(os.pread(BOOT_FD, os.fstat(BOOT_FD).st_size, 0))
     close_rest()
-    for fd in (CALLS_FD, ANSWERS_FD, FAULT_FD, PAGE_FD, OUT_FD, ERR_FD):
+    for fd in (CALLS_FD, ANSWERS_FD, FAULT_FD, PAGE_FD, OUT_FD, ERR_FD, LOG_FD):
         os.set_inheritable(fd, False)
     for name in boot["preload"]:
         __import__(name)
@@ -99,6 +99,7 @@ def begin(warden: int, options: dict[str, Any], main: dict[str, Any] | None = No
         os._exit(1)
     words = memoryview(page).cast("Q")
     loop = Loop(page, words, options)
+    logs.forward(options["levels"], loop.note_record)
     os.register_at_fork(after_in_child=_let_go)
     words[READY] = 1
     with contextlib.suppress(BrokenPipeError):  # it is wanted no more

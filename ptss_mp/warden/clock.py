@@ -50,12 +50,12 @@ class Watched:
         "pid", "pidfd", "seen_at", "slot", "tail", "talks", "trim_at", "words",
     )  # fmt: skip
 
-    def __init__(self, number: int, slot: int, pid: int, pidfd: int, page: int, out: int, err: int) -> None:
+    def __init__(self, number: int, slot: int, pid: int, pidfd: int, page: int, told: tuple[int, ...]) -> None:
         self.number, self.slot, self.pid, self.pidfd = number, slot * SLOT_BYTES, pid, pidfd
         self.page = mmap.mmap(page, marker.PAGE_BYTES, prot=mmap.PROT_READ)
         self.page.madvise(mmap.MADV_DONTFORK)  # in a child it is a hole: never touch or close it there
         self.words = memoryview(self.page).cast("Q")
-        self.out = {os.dup(out): 0, os.dup(err): 0}  # descriptor -> bytes given back so far
+        self.out = {os.dup(fd): 0 for fd in told}  # descriptor -> bytes given back so far
         self.tail = self.seen_at = self.job = self.began = self.backstop_at = self.trim_at = 0
         self.attempt = -1
         self.looked_at = 0, 0

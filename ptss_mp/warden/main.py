@@ -189,14 +189,14 @@ class Warden:
             made += os.pipe()
             made += os.pipe()
             made.append(marker.seal_page("ptss_mp-page"))
-            made += (os.memfd_create(f"ptss_mp-{name}", os.MFD_CLOEXEC) for name in ("out", "err", "fault"))
-            calls_out, calls_in, answers_out, answers_in, page, out, err, fault = made
+            made += (os.memfd_create(f"ptss_mp-{name}", os.MFD_CLOEXEC) for name in ("out", "err", "log", "fault"))
+            calls_out, calls_in, answers_out, answers_in, page, out, err, log, fault = made
             pid = os.fork()
             if pid == 0:
-                self._become_worker((calls_out, answers_in, fault, page, out, err))
+                self._become_worker((calls_out, answers_in, fault, page, out, err, log))
             made.append(os.pidfd_open(pid))  # only this process reaps: the pid is still that child
             made.append(os.dup(made[-1]))
-            worker = Watched(number, slot, pid, made[-1], page, out, err)
+            worker = Watched(number, slot, pid, made[-1], page, (out, err, log))
         except OSError as error:  # no descriptor, process or memory is left
             if pid:
                 os.kill(pid, signal.SIGKILL)
@@ -209,7 +209,7 @@ class Warden:
         base = 0 if self.options["spawn"] else self.base_bytes
         self.say(
             FORKED.pack(b"P", number, pid, base, bool(self.options["main"])),
-            (made[-2], answers_out, calls_in, page, fault, out, err),
+            (made[-2], answers_out, calls_in, page, fault, out, err, log),
         )
         os.close(calls_out)
         os.close(answers_in)

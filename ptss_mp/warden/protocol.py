@@ -25,7 +25,7 @@ VERDICT = struct.Struct("<cQQBQQQQB")  # b"V": worker, job, why, at, observed ns
 EXITED = struct.Struct("<cQIiQQ")  # b"X": worker, pid, wait status (-errno: it was not born), peak bytes, CPU ns
 # b"B" + text: it cannot go on, and why
 
-FDS = 7  # of FORKED: pidfd, answers, calls, page, fault, out, err
+FDS = 8  # of FORKED: pidfd, answers, calls, page, fault, out, err, log
 MESSAGE_MAX = 1 << 20  # how to prepare a `__main__`, with a long sys.path, is the largest
 
 WHYS = ("", "crashed", "timeout", "deadline", "cancelled", "protocol", "interrupted")

@@ -26,8 +26,9 @@ class Hand:
         page = marker.seal_page("test-page")
         self.page = mmap.mmap(page, marker.PAGE_BYTES)
         self.words = memoryview(self.page).cast("Q")
-        self.fault, self.out, self.err = (os.memfd_create(f"test-{name}") for name in ("fault", "out", "err"))
-        fds = [os.pidfd_open(os.getpid()), answers, calls, page, self.fault, self.out, self.err]
+        files = [os.memfd_create(f"test-{name}") for name in ("fault", "out", "err", "log")]
+        self.fault, self.out, self.err, self.log = files
+        fds = [os.pidfd_open(os.getpid()), answers, calls, page, *files]
         self.limits = mmap.mmap(-1, 2 * SLOT_BYTES)
         self.channel = Channel(1, 1, os.getpid(), 0, False, fds, self.limits)
         self.channel.given = range(1000)
@@ -135,7 +136,7 @@ def test_a_large_answer_comes_in_many_reads(hand):
         one(wire.STR, -1, b"0123456789"),
         one(wire.STR, -(1 << 63), b""),
         one(wire.WITH_COSTS | wire.INT, 10, b"0123456789"),
-        one(wire.WITH_COSTS | wire.STR, COSTS.size + VALUE.size, COSTS.pack(*[0] * 6) + VALUE.pack(77, 0)),
+        one(wire.WITH_COSTS | wire.STR, COSTS.size + VALUE.size, COSTS.pack(*[0] * 8) + VALUE.pack(77, 0)),
     ],
 )
 def test_what_no_worker_sends_is_a_violation(hand, data):
@@ -216,7 +217,7 @@ def test_a_program_without_room_for_descriptors(hand):
 @pytest.mark.parametrize("word", [1, 1 << 40, 1 << 63, (1 << 64) - 1])
 def test_offsets_of_output_beyond_the_file(hand, word):
     os.write(hand.out, b"said")
-    blob = COSTS.pack(0, word, word - 1, word, word, word) + VALUE.pack(wire.NONE, 0)
+    blob = COSTS.pack(0, word, word - 1, word, 1, word, word, word) + VALUE.pack(wire.NONE, 0)
     hand.say(one(wire.WITH_COSTS | wire.NONE, len(blob), blob))
     assert [row[0] for row in hand.read()] == [7]
     assert hand.got[7][2].out in (b"s", b"said")
