@@ -51,6 +51,13 @@ def test_parallel_gives_what_it_always_does(backend):
         assert Parallel()(delayed(deeds.double)(n) for n in []) == []
 
 
+def test_lambdas_and_closures_travel_as_under_joblibs_own(backend):
+    pytest.importorskip("cloudpickle", reason="cloudpickle, by which lambdas travel, is not installed")
+    factor = 3
+    with joblib.parallel_config(backend(), n_jobs=2):
+        assert Parallel()(delayed(lambda n: factor * n)(n) for n in range(30)) == list(range(0, 90, 3))
+
+
 def test_the_name_is_known_and_the_pool_ends_with_its_context(backend):
     with joblib.parallel_config("ptss_mp", n_jobs=2):
         assert Parallel()(delayed(sqrt)(n) for n in (4, 9)) == [2, 3]
