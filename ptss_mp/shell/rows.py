@@ -44,7 +44,8 @@ def tell_about(channel: Channel, future: Future[Any], rows: list[tuple[Any, ...]
     if about != channel.about:
         channel.about = about
         rows.append((0, wire.ABOUT, 0, about, 0))
-    channel.use = use if use.rules.kill_at_deadline and not tries else None
+    shared = use.rules.kill_at_deadline and not tries and use.function.number >= 0  # no other is kept here
+    channel.use = use if shared else None
     return channel.use
 
 

@@ -768,6 +768,9 @@ class Weak:
     def __init__(self, number: int) -> None:
         self.number = number
 
+    def shout(self) -> int:
+        return self.number
+
 
 # ---- what a job knows of itself
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import weakref
 from datetime import UTC, datetime, timedelta
 
 import deeds
@@ -100,6 +101,15 @@ def test_threads_forks_and_decoding(pool):
     ex = pool(1).options(name="me")
     assert ex.submit(deeds.elsewhere).result(CAP_S) == ("me", "None", 1)
     assert ex.submit(deeds.same, deeds.AsksWhileDecoded()).result(CAP_S) == "me"
+
+
+def test_what_a_worker_was_told_last_keeps_no_object_alive(pool):
+    ex = pool(1)
+    item = deeds.Weak(3)
+    ref = weakref.ref(item)
+    assert ex.submit(item.shout).result(CAP_S) == 3
+    del item
+    until(lambda: ref() is None, "the end of an object whose method was a job")
 
 
 # ---- progress
