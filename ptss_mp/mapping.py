@@ -336,6 +336,8 @@ class AsSettled(Line[T]):
         return not self._settled.empty()
 
     def take(self) -> tuple[Any, Future[T]]:
+        if self._settled.empty():
+            next(iter(self._items))._check_process()
         future = self._settled.get()
         return self._items.pop(future), future
 

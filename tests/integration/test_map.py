@@ -468,6 +468,36 @@ def test_interpreter_exit_in_the_middle(verb, end):
     assert len(done.stdout.splitlines()) == 1
 
 
+FORKS = """
+import itertools, os, sys, warnings
+sys.path.insert(0, {here!r})
+warnings.simplefilter("ignore")  # a program with threads that forks is warned
+import deeds
+from ptss_mp import Executor
+
+with Executor(2, preload=["deeds"]) as ex:
+    results = ex.{verb}
+    next(results)
+    if not os.fork():
+        try:
+            next(results)
+        except RuntimeError as error:
+            os._exit(7 if "fork" in str(error) else 8)
+        os._exit(9)
+    print(os.waitstatus_to_exitcode(os.wait()[1]), next(results), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "verb", ["map_outcomes(deeds.nap, itertools.repeat(0.01))", "map(deeds.same, itertools.count(), buffersize=9)"]
+)
+def test_a_fork_of_the_program_is_told_and_not_hung(verb):
+    script = FORKS.format(here=str(Path(__file__).parent), verb=verb)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=CAP_S, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("7 ")
+
+
 # ---- progress
 
 
