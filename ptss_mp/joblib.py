@@ -60,10 +60,6 @@ class Backend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
         self._view: ExecutorView | None = None
         self._out: dict[Future[Any], Any] = {}  # unsettled batches, with joblib's callbacks
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """A batch carries the backend of its nested calls, never a pool."""
-        return Backend, (self.nesting_level, self.inner_max_num_threads)
-
     def effective_n_jobs(self, n_jobs: int | None) -> int:
         """Return how many workers that means; negative ones count down from the CPUs this process may use."""
         if n_jobs == 0:

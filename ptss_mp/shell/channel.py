@@ -481,6 +481,7 @@ class Channel:
 
     def close(self) -> None:
         """Let go of everything."""
+        self.use = None  # no cycle: pool, channel, use, pool
         self.abandon()
         self.words.release()
         self.limit_words.release()

@@ -12,7 +12,7 @@ import deeds
 import pytest
 from support import CAP_S, until
 
-from ptss_mp import InvalidOption, InvalidType, current, task
+from ptss_mp import Executor, InvalidOption, InvalidType, current, task
 
 
 def test_outside_a_worker_there_is_none():
@@ -110,6 +110,17 @@ def test_what_a_worker_was_told_last_keeps_no_object_alive(pool):
     assert ex.submit(item.shout).result(CAP_S) == 3
     del item
     until(lambda: ref() is None, "the end of an object whose method was a job")
+
+
+@pytest.mark.parametrize("end", [Executor.kill_workers, Executor.shutdown])
+def test_what_a_worker_was_told_last_ties_no_ended_pool_into_a_cycle(pool, end):
+    ex = pool(2)
+    assert [ex.submit(deeds.double, n).result(CAP_S) for n in range(9)] == list(range(0, 18, 2))
+    channels = list(ex._pool.channels.values())
+    assert any(channel.use for channel in channels)
+    end(ex)
+    assert ex._pool.join(CAP_S)
+    assert not any(channel.use for channel in channels)
 
 
 # ---- progress
