@@ -176,7 +176,7 @@ class ExecutorView(Maps):
                 raise InvalidType(f"an argument of {use.name!r} is a Future of another executor; pass its value")
         needs: dict[Future[Any], int] = {}
         job = next(pool.ids)
-        release, due = instants(given, use, now)
+        release, due = instants(given, use.deadline_ns, now)
         if call is None:
             try:
                 call = pickled_call(use, args, kwargs, needs)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, ClassVar, NoReturn
 
 from .core.graph import order
@@ -74,6 +75,7 @@ class Planned:
         items: of a batch: the arguments of each job; else None.
         takes: (parameter, task, positional only) for each value that comes from another task.
         after: further tasks that must be settled first.
+        chosen: of a batch: the numbers of the jobs that shall run; None: all.
     """
 
     name: str
@@ -85,6 +87,7 @@ class Planned:
     items: tuple[tuple[Stored, ...], ...] | None = None
     takes: tuple[tuple[str, str, bool], ...] = ()
     after: tuple[str, ...] = ()
+    chosen: tuple[int, ...] | None = None
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -92,9 +95,18 @@ class Planned:
         return tuple(dict.fromkeys((*(task for _, task, _ in self.takes), *self.after)))
 
     @property
+    def numbers(self) -> Sequence[int]:
+        """The numbers of its jobs; of a task that is no batch there is one."""
+        return range(1 if self.items is None else len(self.items)) if self.chosen is None else self.chosen
+
+    @property
     def jobs(self) -> int:
         """How many jobs it is."""
-        return 1 if self.items is None else len(self.items)
+        return len(self.numbers)
+
+    def job_name(self, number: int) -> str:
+        """Return what a job of it is called."""
+        return self.name if self.items is None else f"{self.name}[{number}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +201,11 @@ def _options(row: dict[str, Any]) -> Options:
     last = "" if row["items"] is None else f"[{len(row['items'])}]"
     try:
         Options(name=row["name"] + last)
-        return Options(**row["options"])
+        options = Options(**row["options"])
     except (InvalidOption, TypeError) as error:
         raise _bad(row, f"task {row['name']!r}: {error}") from None
+    start, deadline = options.get("start_time"), options.get("deadline")
+    if isinstance(start, datetime) and isinstance(deadline, datetime) and start >= deadline:
+        what = f"its start_time {start.isoformat()} is not before its deadline {deadline.isoformat()}"
+        raise _bad(row, f"task {row['name']!r}: {what}")
+    return options

@@ -79,6 +79,20 @@ def load(path: str) -> Loaded:
     return _loaded[path]
 
 
+def load_silently(path: str) -> None:
+    """Import a jobs file for what it leaves in memory; what it prints was heard at its first import."""
+    null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    kept = os.dup(2)
+    os.dup2(null, 2)
+    os.close(null)
+    try:
+        load(path)
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
 class _StdoutToStderr:
     """While a file is imported its prints go to stderr: stdout is for what its jobs say.
 

@@ -24,10 +24,13 @@ def name_of(fn: Any) -> str:
     return getattr(fn, "__qualname__", None) or (name_of(inner) if inner else type(fn).__qualname__)
 
 
-def instants(given: Options, use: Use, now: int) -> tuple[int, int]:
+def instants(given: Options, deadline_ns: int, now: int) -> tuple[int, int]:
     """Return (release, deadline) of a job submitted now, as instants of the monotonic clock.
 
     What lies before its beginning counts as 0, what lies beyond the core's range as NEVER.
+
+    Args:
+        deadline_ns: a relative deadline, as in `Rules`; 0: none.
     """
     start, deadline = given.get("start_time"), given.get("deadline")
     release = now
@@ -38,8 +41,8 @@ def instants(given: Options, use: Use, now: int) -> tuple[int, int]:
     due = NEVER
     if isinstance(deadline, datetime):
         due = monotonic(deadline)
-    elif use.deadline_ns:
-        due = release + use.deadline_ns
+    elif deadline_ns:
+        due = release + deadline_ns
     return min(max(0, release), NEVER), min(max(0, due), NEVER)
 
 

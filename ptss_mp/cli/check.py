@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from . import text
+from . import logs, text
 from .exits import Exit
 from .plan import check_path, read
 from .signals import Interrupts
@@ -13,9 +13,9 @@ from .signals import Interrupts
 def check(args: argparse.Namespace) -> int:
     """Describe and compile the file, print its tasks; return the exit status."""
     check_path(args.jobs)
-    with Interrupts(grace=0) as interrupts:
+    with logs.to_stderr(ours=False), Interrupts(grace=0) as interrupts:
         plan = read(args.jobs, interrupts)
-    text.emit("".join(text.planned(task) + "\n" for task in plan.tasks))
+    text.emit_all("".join(text.planned(task) + "\n" for task in plan.tasks))
     if plan.tasks:
         tasks, jobs = text.count(len(plan.tasks), "task"), text.count(plan.jobs, "job")
         text.say(f"{args.jobs}: {tasks}, {jobs}; none was started")

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from . import text
 from .exits import CommandError, Exit
-from .text import emit, say
 
 WORKERS_MAX = 1000  # as pool.WORKERS_MAX (a test compares), which would have to be imported for --help
 TASKS_MAX = 100_000_000
+SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN))
+# Without a class or number of its own: no process for a thread, no memory for an extension module.
+SHORTAGE_WORDS = ("RuntimeError: can't start new thread", "failed to map segment from shared object")
 STATUSES = """\
-exit status: 0 all succeeded or were skipped, 1 some job failed, 2 usage, 3 only deadlines were missed,
-65 bad jobs file, 66 missing file, 70 our own fault, 73 cannot create, 74 cannot write, 77 no permission,
-129 SIGHUP, 130 SIGINT, 143 SIGTERM"""
+exit status:
+  0 all succeeded or were skipped   1 some job failed
+  2 usage                           3 only deadlines were missed
+  65 bad jobs file                  66 missing file
+  70 our own fault                  73 cannot create
+  74 cannot write                   77 no permission
+  129, 130, 143 ended by SIGHUP, SIGINT (Ctrl-C), SIGTERM"""
 
 
 class Parser(argparse.ArgumentParser):
@@ -36,20 +44,19 @@ class Version(argparse.Action):
             number = version("ptss_mp")
         except PackageNotFoundError:
             number = "(not installed)"
-        emit(f"ptss-mp {number}\n")
+        text.emit(f"ptss-mp {number}\n")
         parser.exit()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; return its exit status."""
     _open_streams()
+    text.speak_json(False)
     try:
         args = _parser().parse_args(argv)
         status = int(_dispatch(args))
     except CommandError as error:
-        if str(error):
-            say(f"ptss-mp: {error}")
-        status = error.status
+        status = text.failed(error)
     except SystemExit as end:  # argparse, after --help
         status = int(end.code or 0)
     except KeyboardInterrupt:
@@ -57,17 +64,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("PTSS_MP_DEBUG"):
             raise
-        say(
-            f"ptss-mp: our own fault: {type(error).__name__}: {error}; "
-            "please report it, with what PTSS_MP_DEBUG=1 in the environment shows"
-        )
-        status = Exit.OUR_FAULT
+        status = _unexpected(error)
     try:
-        emit("")  # what is still buffered fails here, not in the interpreter's last breath
+        text.emit("")  # what is still buffered fails here, not in the interpreter's last breath
     except OSError as error:
-        say(f"ptss-mp: cannot write to stdout: {error.strerror or error}")
+        if status != Exit.IO_ERROR:  # else that was said
+            text.say(f"ptss-mp: cannot write to stdout: {error.strerror or error}", "ERROR")
         status = status or Exit.IO_ERROR
     return status
+
+
+def _unexpected(error: Exception) -> int:
+    """Say what nobody reckoned with: the machine is full, or we are to blame; return the exit status."""
+    what = f"{type(error).__name__}: {error}"
+    full = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in SHORTAGES)
+    if full or any(words in what for words in SHORTAGE_WORDS):
+        text.say(f"ptss-mp: this machine has no room for it: {what}", "ERROR")
+        return Exit.CANNOT_CREATE
+    how = "please report it, with what PTSS_MP_DEBUG=1 in the environment shows"
+    text.say(f"ptss-mp: our own fault: {what}; {how}", "CRITICAL")
+    return Exit.OUR_FAULT
 
 
 def _dispatch(args: argparse.Namespace) -> int:
@@ -75,6 +91,10 @@ def _dispatch(args: argparse.Namespace) -> int:
         from .check import check
 
         return check(args)
+    if args.command == "doctor":
+        from .doctor import doctor
+
+        return doctor(args)
     from .run import run
 
     return run(args)
@@ -111,6 +131,13 @@ def _parser() -> Parser:
         description="Print the tasks of a jobs file in order, each with what it needs; start none.",
     )
     check.add_argument("jobs", metavar="jobs.py", help="the jobs file")
+    doctor = commands.add_parser(
+        "doctor",
+        allow_abbrev=False,
+        help="say what this machine can do",
+        description="Look at this machine, and try each promise; exit status 1 if one does not hold here.",
+    )
+    doctor.add_argument("--json", action="store_true", help="the findings as JSON on stdout")
     return parser
 
 
@@ -133,35 +160,48 @@ def _add_run(commands: argparse._SubParsersAction[Parser]) -> None:
         choices=("DEBUG", "INFO", "WARNING", "ERROR"),
         help="what is logged to stderr; DEBUG shows each transition of each job",
     )
+    run.add_argument("--log-json", action="store_true", help="each line on stderr is a JSON object")
+    run.add_argument(
+        "--execution-log", metavar="F", help="add a line of JSON for each attempt there, failed ones included"
+    )
     run.add_argument("--report", metavar="F.json", help="write all outcomes there at the end")
     run.add_argument(
         "--grace", type=_grace, default=30.0, metavar="TIME",
         help="what running jobs have after the first Ctrl-C: seconds, or text like 1m30s (default: 30)",
     )  # fmt: skip
+    run.add_argument(
+        "--only", nargs="+", action="extend", default=[], metavar="NAME",
+        help="run these tasks, and all that they come after",
+    )  # fmt: skip
+    run.add_argument(
+        "--state", metavar="F",
+        help="write what a stopped run has left there; take it up if the file is there",
+    )  # fmt: skip
+    run.add_argument("--dry-run", action="store_true", help="print what would run, in order; start no job")
     run.add_argument("--no-progress", action="store_true", help="no progress lines on stderr")
 
 
-def _workers(text: str) -> int:
-    return _whole(text, WORKERS_MAX)
+def _workers(given: str) -> int:
+    return _whole(given, WORKERS_MAX)
 
 
-def _max_tasks(text: str) -> int:
-    return _whole(text, TASKS_MAX)
+def _max_tasks(given: str) -> int:
+    return _whole(given, TASKS_MAX)
 
 
-def _whole(text: str, most: int) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 12 and 1 <= int(text) <= most):
-        raise argparse.ArgumentTypeError(f"must be a whole number within 1 and {most}, not {text[:40]!r}")
-    return int(text)
+def _whole(given: str, most: int) -> int:
+    if not (given.isascii() and given.isdigit() and len(given) <= 12 and 1 <= int(given) <= most):
+        raise argparse.ArgumentTypeError(f"must be a whole number within 1 and {most}, not {given[:40]!r}")
+    return int(given)
 
 
-def _grace(text: str) -> float:
+def _grace(given: str) -> float:
     from ..errors import InvalidOption
     from ..units import SECOND_NS, duration_ns
 
-    if text in ("0", "0s"):
+    if given in ("0", "0s"):
         return 0.0
     try:
-        return duration_ns(text, "it", bare_strings=True) / SECOND_NS
+        return duration_ns(given, "it", bare_strings=True) / SECOND_NS
     except InvalidOption as error:
         raise argparse.ArgumentTypeError(str(error)) from None

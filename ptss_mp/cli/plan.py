@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from .exits import CommandError, Exit
 from .signals import Interrupts
-from .text import where
+from .text import say, visible, where
 
 if TYPE_CHECKING:
-    from ..executor import Executor
     from ..jobsfile import Plan
     from ..outcome import Outcome
+    from .pool import RunExecutor
 
 IMPORT_S_MAX = 60  # a file that takes longer to import loops
 
 
 def check_path(path: str) -> None:
-    """Refuse what cannot be a jobs file, without opening it (a FIFO would block).
+    """Refuse what cannot be a jobs file; only a regular one is opened, for a FIFO would block.
 
     Raises:
         CommandError: bad file, missing, or no permission.
@@ -37,8 +37,12 @@ def check_path(path: str) -> None:
         raise CommandError(Exit.BAD_FILE, f"{path}: a jobs file is a Python file, this is {kind}")
     if found.st_size == 0:
         raise CommandError(Exit.BAD_FILE, f"{path}: the file is empty")
-    if not os.access(path, os.R_OK):
-        raise CommandError(Exit.NO_PERMISSION, f"{path}: no permission to read it")
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))  # access(2) would answer for another user
+    except PermissionError:
+        raise CommandError(Exit.NO_PERMISSION, f"{path}: no permission to read it") from None
+    except OSError as error:
+        raise CommandError(Exit.MISSING, f"{path}: {error.strerror or error}") from None
 
 
 def read(path: str, interrupts: Interrupts) -> Plan:
@@ -47,9 +51,9 @@ def read(path: str, interrupts: Interrupts) -> Plan:
     Raises:
         CommandError: bad file, or a signal came.
     """
-    from ..executor import Executor
+    from .pool import RunExecutor
 
-    pool = Executor(max_workers=1, spares=0, capture=True)
+    pool = RunExecutor(max_workers=1, spares=0, capture=True)
     interrupts.turn_to(pool, importing=True)
     try:
         return _read(pool, path, interrupts)
@@ -58,24 +62,31 @@ def read(path: str, interrupts: Interrupts) -> Plan:
         pool.shutdown()
 
 
-def _read(pool: Executor, path: str, interrupts: Interrupts) -> Plan:
-    from ..errors import ExecutorClosed, InvalidOption
+def _read(pool: RunExecutor, path: str, interrupts: Interrupts) -> Plan:
+    from ..errors import ExecutorClosed, InvalidOption, PoolBroken
     from ..jobsfile import compile_jobs, describe
 
     absolute = os.path.abspath(path)
     try:
-        view = pool.options(name=f"import of {os.path.basename(path)}"[:1000], timeout=IMPORT_S_MAX)
+        view = pool.options(name=visible(f"import of {os.path.basename(path)}")[:1000], timeout=IMPORT_S_MAX)
         outcome = view.submit(describe, absolute).outcome()
         if interrupts.number is None and not outcome.ok:
+            if pool.why_broken:
+                raise CommandError(Exit.CANNOT_CREATE, f"no worker can be started: {pool.why_broken}")
             raise _refused(outcome, absolute)
         if interrupts.number is None:
             plan = compile_jobs(outcome.result())
             if interrupts.number is None:
+                if outcome.stderr:  # what the import printed; stdout is for jobs
+                    for line in outcome.stderr.removesuffix("\n").split("\n"):
+                        say(line)
                 return plan
     except InvalidOption as error:
         raise CommandError(Exit.BAD_FILE, str(error).replace(absolute, path)) from None
     except CommandError as error:
         raise CommandError(error.status, str(error).replace(absolute, path)) from None
+    except PoolBroken as error:
+        raise CommandError(Exit.CANNOT_CREATE, f"no worker can be started: {error}") from None
     except ExecutorClosed:
         if interrupts.number is None:
             raise
@@ -84,11 +95,8 @@ def _read(pool: Executor, path: str, interrupts: Interrupts) -> Plan:
 
 def _refused(outcome: Outcome[Any], path: str) -> CommandError:
     """Return the error for an import that ended its worker: crash, exit, hang."""
-    from ..errors import PoolBroken
     from ..outcome import Status, signal_name
 
-    if isinstance(outcome._cause, PoolBroken):
-        return CommandError(Exit.CANNOT_CREATE, f"no worker can be started: {outcome.error}")
     at = where(outcome.stack, path).partition(" in ")[0] or path
     if outcome.status is Status.TIMEOUT:
         what = f"its import has not ended after {IMPORT_S_MAX} s"

@@ -3,82 +3,125 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
-import threading
-import time
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future as AnyFuture
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from . import report, text
-from .exits import Exit, together, weight
+from . import attempts, files, logs, report, state, text
+from .exits import CommandError, Exit
 from .plan import IMPORT_S_MAX, check_path, read
+from .select import check_names, left, only
 from .signals import Interrupts
 
 if TYPE_CHECKING:
-    from ..executor import Executor
     from ..future import Future
     from ..jobsfile import Plan, Planned
-    from ..outcome import Outcome
-
-REPORTS = 4  # jobs whose own words stand in the line of progress
-PROGRESS_S = 1.0  # a line of progress at most so often
+    from .follow import Following
+    from .pool import RunExecutor
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run all tasks of a jobs file; return the exit status."""
+    """Run all tasks of a jobs file, or those that were asked for; return the exit status."""
+    text.speak_json(args.log_json)
+    before = _check(args)
+    with Interrupts(args.grace) as interrupts:
+        with logs.to_stderr(args.log_level, args.log_json, ours=False):
+            found = read(args.jobs, interrupts)
+        plan = _selected(args, found, before)
+        if not args.dry_run:
+            with logs.to_stderr(args.log_level, args.log_json):
+                return _run(args, plan, before, interrupts)
+    return _rehearse(args, plan)
+
+
+def _check(args: argparse.Namespace) -> state.Left | None:
+    """Refuse what can be refused before anything runs; return what an earlier run has left, if one has."""
     check_path(args.jobs)
+    _check_distinct(args)
     if args.report is not None:
         report.check(args.report)
-    _start_logging(args.log_level)
-    started = datetime.now(UTC)
-    from ..executor import Executor
+    if args.execution_log is not None:
+        attempts.check(args.execution_log)
+    if args.state is None:
+        return None
+    before = state.read(args.state, os.path.abspath(args.jobs))
+    files.check(args.state, state.WHAT)
+    return before
 
-    pool = Executor(
+
+def _check_distinct(args: argparse.Namespace) -> None:
+    """Refuse to write one file over another."""
+    seen = {os.path.realpath(args.jobs): "the jobs file"}
+    for option in ("report", "execution_log", "state"):
+        path, flag = getattr(args, option), "--" + option.replace("_", "-")
+        other = flag if path is None else seen.setdefault(os.path.realpath(path), flag)
+        if other != flag:
+            raise CommandError(Exit.USAGE, f"{flag} {path!r} is {other} as well; each needs a file of its own")
+
+
+def _selected(args: argparse.Namespace, plan: Plan, before: state.Left | None) -> Plan:
+    """Return what shall run of a file: what was left, what `--only` names."""
+    there = {task.job_name(number) for task in plan.tasks for number in task.numbers} if before else set()
+    check_names(plan, args.only, args.jobs)
+    if before:
+        state.check_names(args.state, before, there)
+        plan = left(plan, before.names, before.ended)
+    return only(plan, args.only) if args.only else plan
+
+
+def _rehearse(args: argparse.Namespace, plan: Plan) -> int:
+    """Print what would run, in order (`--dry-run`)."""
+    from .rehearsal import rehearse
+
+    planned, refused = rehearse(plan)
+    text.emit_all("".join(text.planned(task) + "\n" for task in planned))
+    for task, status in refused:
+        text.say(f"{task.name}: would not run: {status}")
+    would = sum(task.jobs for task in planned)
+    text.say(f"{args.jobs}: {text.count(would, 'job')} would run, in this order; none was started")
+    return Exit.OK
+
+
+def _run(args: argparse.Namespace, plan: Plan, before: state.Left | None, interrupts: Interrupts) -> int:
+    from .follow import Following
+    from .pool import RunExecutor
+
+    started = datetime.now(UTC)
+    pool = RunExecutor(
         max_workers=args.workers, max_pending=args.max_tasks, capture=True, start_timeout=2 * IMPORT_S_MAX
     )
-    try:
-        with Interrupts(args.grace) as interrupts:
-            plan = read(args.jobs, interrupts)
-            # It was harmless in a worker: so the warden may import it too, and each worker is born with it.
-            pool._pool.warm("ptss_mp.jobsimport", "load", os.path.abspath(args.jobs))
+    with contextlib.ExitStack() as stack:
+        log = None
+        if args.execution_log is not None:
+            log = stack.enter_context(contextlib.closing(attempts.ExecutionLog(args.execution_log)))
+            pool.tell_failed_attempts(log.failed)
+        # It was harmless in a worker: so the warden may import it too, and each worker is born with it.
+        pool.preload_jobs(os.path.abspath(args.jobs))
+        if args.log_level == "DEBUG":
+            logs.show_transitions(pool)
+        following = Following(
+            pool, plan.jobs, keep_facts=args.report is not None, keep_ends=args.state is not None, log=log,
+            quiet=args.no_progress,
+        )  # fmt: skip
+        try:
             interrupts.turn_to(pool)
-            if args.log_level == "DEBUG":
-                _show_transitions(pool)
-            quiet = args.no_progress
-            following = Following(pool, plan.jobs, keep_all=args.report is not None, quiet=quiet)
             _submit(pool, plan, following)
             following.wait()
             pool.shutdown()
-    except BaseException:
-        pool.kill_workers()
-        pool.shutdown()
-        raise
-    if not plan.tasks:
-        text.say(f"{args.jobs}: no tasks, so nothing was run; decorate a function with @task")
-    return _close(args, following, started, interrupts.number)
-
-
-def _start_logging(level: str) -> None:
-    import logging
-
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-
-
-def _show_transitions(pool: Executor) -> None:
-    """Print each transition of each job (`--log-level DEBUG`)."""
-
-    def show(entry: Any) -> None:
-        text.say(f"{entry.at} {entry.what} {entry.name} {entry.detail}".rstrip())
-
-    pool.subscribe(show)
+        except BaseException:
+            pool.kill_workers()
+            pool.shutdown()
+            raise
+        interrupts.turn_to(None)
+    return _close(args, plan, before, following, started, interrupts)
 
 
 # ---- Submitting.
 
 
-def _submit(pool: Executor, plan: Plan, following: Following) -> None:
+def _submit(pool: RunExecutor, plan: Plan, following: Following) -> None:
     """Submit all jobs of a plan, in its order; ends early if the pool takes no more."""
     from ..errors import ExecutorClosed, PoolBroken
 
@@ -100,7 +143,7 @@ def _submit(pool: Executor, plan: Plan, following: Following) -> None:
     following.no_more()
 
 
-def _jobs_of(pool: Executor, task: Planned, values: Mapping[str, Any]) -> Iterator[Future[Any]]:
+def _jobs_of(pool: RunExecutor, task: Planned, values: Mapping[str, Any]) -> Iterator[Future[Any]]:
     """Submit the jobs of one task; yield their Futures."""
     first = [values[name] for _, name, positional in task.takes if positional]
     named = {parameter: values[name] for parameter, name, positional in task.takes if not positional}
@@ -108,11 +151,9 @@ def _jobs_of(pool: Executor, task: Planned, values: Mapping[str, Any]) -> Iterat
     if task.after:
         given["after"] = list(_flat(values[name] for name in task.after))
     view = pool.options(**given)
-    if task.items is None:
-        yield view.options(name=task.name).submit(task.ref, *task.args, *first, **task.kwargs, **named)
-        return
-    for number, item in enumerate(task.items):
-        yield view.options(name=f"{task.name}[{number}]").submit(task.ref, *item, *first, **named)
+    for number in task.numbers:
+        args = task.args if task.items is None else task.items[number]
+        yield view.options(name=task.job_name(number)).submit(task.ref, *args, *first, **task.kwargs, **named)
 
 
 def _flat(values: Iterable[Any]) -> Iterator[Any]:
@@ -123,159 +164,81 @@ def _flat(values: Iterable[Any]) -> Iterator[Any]:
             yield value
 
 
-# ---- Following.
-
-
-class Following:
-    """Counts what settles, lets succeeded jobs speak, shows progress.
-
-    `settled` runs on the pool's callback thread, the rest in the main thread.
-
-    Args:
-        pool: where the jobs run.
-        total: how many jobs there will be.
-        keep_all: keep every outcome as data, for a report; else the failed ones only.
-        quiet: show no progress.
-
-    Attributes:
-        accepted: jobs that were submitted.
-        counts: settled jobs by status.
-        failed: outcomes that are neither succeeded nor skipped, by name.
-        weights: what the others count in the exit status.
-        facts: outcomes as data, if they are kept.
-        refusal: why the pool took no more jobs, or "".
-        unwritten: why the output of jobs could not be written, or "".
-    """
-
-    def __init__(self, pool: Executor, total: int, *, keep_all: bool, quiet: bool) -> None:
-        self.pool = pool
-        self.total = total
-        self.accepted = 0
-        self.counts: dict[str, int] = {}
-        self.failed: dict[str, Outcome[Any]] = {}
-        self.weights: set[int] = set()
-        self.facts: list[dict[str, Any]] | None = [] if keep_all else None
-        self.refusal = ""
-        self.unwritten = ""
-        self._quiet = quiet
-        self._done = 0
-        self._expected: int | None = None
-        self._all_settled = threading.Event()
-        self._shown = (0, time.monotonic())
-        self._reported = ""
-
-    def settled(self, future: AnyFuture[Any]) -> None:
-        """Take one settled job into account (a done-callback)."""
-        try:
-            self._take(future.outcome(0))  # type: ignore[attr-defined]
-        finally:
-            self._done += 1  # last: who sees it may read the rest
-            if self._done == self._expected:
-                self._all_settled.set()
-
-    def _take(self, outcome: Outcome[Any]) -> None:
-        status = outcome.status.value
-        self.counts[status] = self.counts.get(status, 0) + 1
-        if self.facts is not None:
-            self.facts.append(outcome.as_dict())
-        if outcome.ok or status == "skipped":
-            self.weights.add(weight(outcome, {}))
-        else:
-            self.failed[outcome.name] = outcome
-        if outcome.ok and outcome.stdout:
-            try:
-                text.emit(outcome.stdout)
-            except OSError as error:
-                self.unwritten = str(error)
-
-    def no_more(self) -> None:
-        """All jobs that will be accepted have been."""
-        self._expected = self.accepted
-        if self._done >= self._expected:
-            self._all_settled.set()
-
-    def wait(self) -> None:
-        """Wait until all accepted jobs are settled; show progress meanwhile.
-
-        Raises:
-            InternalError: the pool has ended, and left jobs unsettled.
-        """
-        while not self._all_settled.wait(PROGRESS_S):
-            self.show_progress()
-            if self.pool.state == "stopped":
-                self.pool.shutdown()  # returns after the last callback
-                if not self._all_settled.is_set():
-                    from ..errors import InternalError
-
-                    left = text.count(self.accepted - self._done, "job")
-                    raise InternalError(f"the pool has ended, but {left} of {self.accepted} never settled")
-
-    def show_progress(self) -> None:
-        """Show a line if the last one is a second old and something has changed."""
-        done, now = self._done, time.monotonic()
-        before, at = self._shown
-        if self._quiet or now - at < PROGRESS_S:
-            return
-        reported = _reported(self.pool)
-        changed = done != before or reported != self._reported
-        self._shown, self._reported = (done, now), reported
-        if not changed:
-            return
-        rate = (done - before) / (now - at)
-        running = _running(self.pool)
-        text.say(f"{done}/{self.total} done, {len(self.failed)} failed, {running} running, {rate:.0f} jobs/s{reported}")
-
-    def exit_status(self) -> int:
-        """Return what the outcomes come to."""
-        weights = self.weights | {weight(outcome, self.failed) for outcome in self.failed.values()}
-        if self.accepted < self.total:
-            weights.add(Exit.FAILED)
-        return together(weights) or (Exit.IO_ERROR if self.unwritten else Exit.OK)
-
-
-def _running(pool: Executor) -> int:
-    return pool.status().running
-
-
-def _reported(pool: Executor) -> str:
-    """Return what the first few running jobs tell of themselves (`current().progress`)."""
-    from ..observe.progress import report_text
-
-    told = [f" | {future._use.name}: {report_text(report)}" for future, report in pool._pool.progress()]
-    return "".join(told[:REPORTS]) + (f" | {len(told) - REPORTS} more" if len(told) > REPORTS else "")
-
-
 # ---- Closing.
 
 
-def _close(args: argparse.Namespace, following: Following, started: datetime, number: int | None) -> int:
-    """Print the summary, write the report; return the exit status."""
+def _close(
+    args: argparse.Namespace,
+    plan: Plan,
+    before: state.Left | None,
+    following: Following,
+    started: datetime,
+    interrupts: Interrupts,
+) -> int:
+    """Print the summary, write what was asked for; return the exit status."""
     finished = datetime.now(UTC)
     took = (finished - started).total_seconds()
     for outcome in following.failed.values():
-        text.say(text.failure(outcome))
-    if following.refusal and number is None:
-        text.say(f"ptss-mp: {following.refusal}")
+        if not following.stranded(outcome):
+            text.say(text.failure(outcome), "ERROR", job=outcome.name, status=outcome.status.value)
+    number = interrupts.number  # once: what is printed, written and returned shall agree
+    why = following.pool.why_broken or following.refusal
+    if why and number is None:
+        text.say(f"ptss-mp: {why}", "ERROR")
     if following.unwritten:
-        text.say(f"ptss-mp: output of jobs was lost: {following.unwritten}")
-    left = following.total - following.accepted
-    told = text.totals(following.counts, took)
-    text.say(told + (f" | {text.count(left, 'job')} never submitted" if left else ""))
+        text.say(f"ptss-mp: output of jobs was lost: {following.unwritten}", "ERROR")
+    if following.lost_attempts:
+        text.say(f"ptss-mp: the execution log lacks attempts: {following.lost_attempts}", "ERROR")
+    never = following.total - following.accepted
+    told = text.totals(following.counts, took) + (f" | {text.count(never, 'job')} never submitted" if never else "")
     status = following.exit_status() if number is None else Exit.SIGNALLED + number
-    if args.report is not None:
-        from ..outcome import Status, instant_text
+    if plan.tasks:
+        text.say(told, exit_status=int(status), seconds=took, counts=following.counts)
+    else:
+        what = "nothing was left to run" if before else "no tasks, so nothing was run; decorate a function with @task"
+        text.say(f"{args.jobs}: {what}")
+    unmade = _write_state(args, plan, before, following, number)
+    summary = {
+        "file": args.jobs,
+        "total": following.total,
+        "never_submitted": never,
+        "seconds": took,
+        "signal": number,
+        "exit_status": int(unmade or status),
+    }
+    return _write_report(args, summary, following, started, finished) or unmade or status
 
-        summary = {name.value: following.counts.get(name.value, 0) for name in Status} | {
-            "file": args.jobs,
-            "total": following.total,
-            "never_submitted": left,
-            "started": instant_text(started),
-            "finished": instant_text(finished),
-            "seconds": took,
-            "signal": number,
-            "exit_status": int(status),
-        }
-        report.write(args.report, summary, following.facts or [])
-    return status
+
+def _write_state(
+    args: argparse.Namespace, plan: Plan, before: state.Left | None, following: Following, number: int | None
+) -> int:
+    """Write what is left for the next run; return the exit status of a failure, or 0."""
+    if args.state is None:
+        return 0
+    ended = {**(before.ended if before else {}), **following.ends()}
+    names = before.names if before else tuple(t.job_name(n) for t in plan.tasks for n in t.numbers)
+    still = tuple(name for name in names if name not in ended)
+    try:
+        state.write(args.state, os.path.abspath(args.jobs), still, ended, number)
+    except CommandError as error:
+        return text.failed(error)
+    if still:
+        text.say(f"{text.count(len(still), 'job')} left for the next run with --state {args.state}")
+    return 0
 
 
+def _write_report(
+    args: argparse.Namespace, summary: dict[str, Any], following: Following, started: datetime, finished: datetime
+) -> int:
+    """Write the report, if one was asked for; return the exit status of a failure, or 0."""
+    from ..outcome import Status, instant_text
+
+    if args.report is None:
+        return 0
+    counts = {name.value: following.counts.get(name.value, 0) for name in Status}
+    instants = {"started": instant_text(started), "finished": instant_text(finished)}
+    try:
+        report.write(args.report, counts | summary | instants, following.facts or [])
+    except CommandError as error:
+        return text.failed(error)
+    return 0

@@ -18,7 +18,7 @@ from .exits import Exit
 from .text import say
 
 if TYPE_CHECKING:
-    from ..executor import Executor
+    from .pool import RunExecutor
 
 HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -35,8 +35,9 @@ class Interrupts:
 
     def __init__(self, grace: float) -> None:
         self.number: int | None = None
-        self._pool: Executor | None = None
+        self._pool: RunExecutor | None = None
         self._importing = True
+        self._begun = False
         self._grace = grace
         self._seen = 0
         self._queue: queue.SimpleQueue[int | None] = queue.SimpleQueue()
@@ -58,10 +59,14 @@ class Interrupts:
         self._queue.put(None)
         self._thread.join()
 
-    def turn_to(self, pool: Executor, importing: bool = False) -> None:
-        """Stop this pool from now on; while a file is imported there is nothing to be graceful to."""
-        self._pool, self._importing = pool, importing
-        if self.number is not None:
+    def turn_to(self, pool: RunExecutor | None, importing: bool = False) -> None:
+        """Stop this pool from now on; while a file is imported there is nothing to be graceful to.
+
+        Args:
+            pool: None when all jobs have ended: what is to be written still is.
+        """
+        self._pool, self._importing, self._begun = pool, importing, True
+        if self.number is not None and pool:
             pool.kill_workers()  # the signal came before there was a pool to stop
 
     def _arrived(self, number: int, _frame: FrameType | None) -> None:
@@ -80,10 +85,10 @@ class Interrupts:
             os._exit(Exit.SIGNALLED + (self.number or number))  # the warden ends all that still runs
         pool = self._pool
         if pool is None:
-            say(f"{name}: before anything was started")
+            say(f"{name}: {'all jobs have ended' if self._begun else 'before anything was started'}")
         elif self._importing or self._seen == 2:
             say(f"{name}: killing what runs")
             pool.kill_workers()
         else:
-            pool._stop(round(self._grace * 1e9))  # as `stop`, without its wait; before the line that tells it
+            pool.begin_stop(self._grace)  # before the line that tells it
             say(f"{name}: nothing new starts, running jobs have {self._grace:g} s; once more kills them now")

@@ -3,41 +3,87 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import sys
 import sysconfig
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..jobsfile import Planned
     from ..outcome import Outcome
+    from .exits import CommandError
 
 # "File "x.py", line 3, in f" of a traceback, "File "x.py", line 3 in f" of faulthandler
 _FRAME = re.compile(r'File "(.+?)", line (\d+),? in (\S+)')
 LINE_CHARS_MAX = 1000  # a line of a summary is to be read
 
 
-def visible(text: str) -> str:
-    """Return text whose control characters, and others that do not print, are seen: ESC as \\x1b."""
+_as_json = False  # of what goes to stderr; `--log-json`
+
+
+def visible(text: str, keep: str = "") -> str:
+    """Return text whose control characters, and others that do not print, are seen: ESC as \\x1b.
+
+    Args:
+        keep: control characters that may stay.
+    """
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    return "".join(
+        c if c.isprintable() or c in keep else c.encode("unicode_escape").decode("ascii") for c in text
+    )
 
 
-def say(line: str) -> None:
-    """Write one line to stderr in one piece; a stderr that nobody reads is no reason to fail."""
-    line = visible(line)
-    if len(line) > LINE_CHARS_MAX:
-        line = line[: LINE_CHARS_MAX - 400] + " … " + line[-397:]
+def speak_json(on: bool) -> None:
+    """From now on `say` writes JSON objects, one a line, or plain lines."""
+    global _as_json  # noqa: PLW0603 - how this program speaks, decided by its arguments
+    _as_json = on
+
+
+def json_line(at: datetime, level: str, logger: str, message: str, **facts: Any) -> str:
+    """Return one line of JSON; no character in it does anything to a terminal."""
+    from ..outcome import instant_text
+
+    line = json.dumps({"at": instant_text(at), "level": level, "logger": logger, "message": message, **facts})
+    return line.replace("\x7f", "\\u007f")  # the one control character that JSON lets through
+
+
+def say(line: str, level: str = "INFO", at: datetime | None = None, **facts: Any) -> None:
+    """Write one line to stderr in one piece; a stderr that nobody reads is no reason to fail.
+
+    Args:
+        at: when that was, if not now.
+        level, facts: stand in the line if it is JSON.
+    """
+    if _as_json:
+        line = json_line(at or datetime.now(UTC), level, "ptss_mp.cli", line, **facts)
+    else:
+        line = visible(f"{at} {line}" if at else line)
+        if len(line) > LINE_CHARS_MAX:
+            line = line[: LINE_CHARS_MAX - 400] + " … " + line[-397:]
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(line + "\n")
         sys.stderr.flush()
 
 
+def failed(error: CommandError) -> int:
+    """Say why the command, or a part of it, failed; return the exit status."""
+    if str(error):
+        say(f"ptss-mp: {error}", "ERROR")
+    return error.status
+
+
 def emit(text: str) -> None:
-    """Write data to stdout in one piece.  Once its reader has gone the rest vanishes quietly."""
+    """Write data to stdout in one piece.  Once its reader has gone the rest vanishes quietly.
+
+    A terminal is no reader of bytes: there, what a job prints may do nothing but be seen.
+    """
+    if text and sys.stdout.isatty():
+        text = visible(text, keep="\n\t")
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -45,6 +91,20 @@ def emit(text: str) -> None:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())
         os.close(null)
+
+
+def emit_all(text: str) -> None:
+    """Write what a command is for to stdout.
+
+    Raises:
+        CommandError: it cannot be written.
+    """
+    from .exits import CommandError, Exit
+
+    try:
+        emit(text)
+    except OSError as error:
+        raise CommandError(Exit.IO_ERROR, f"cannot write to stdout: {error.strerror or error}") from None
 
 
 def count(number: int, noun: str) -> str:
@@ -145,7 +205,8 @@ def planned(task: Planned) -> str:
     """Return the line of a task in `check`: name, size of a batch, what it needs."""
     line = task.name
     if task.items is not None:
-        line += f" ({count(task.jobs, 'job')})"
+        whole = len(task.items)
+        line += f" ({count(whole, 'job')})" if task.jobs == whole else f" ({task.jobs} of {count(whole, 'job')})"
     if task.needs:
         line += f" <- {', '.join(task.needs)}"
         run_if = task.options.get("run_if", "success")

@@ -8,6 +8,7 @@ that outlives too many of them as the first in line is explanation enough.
 from __future__ import annotations
 
 from collections import deque
+from enum import StrEnum
 
 from . import commands as do
 from . import events as on
@@ -17,6 +18,28 @@ from .table import Table, Worker
 
 EXIT_NS = 2_000_000_000  # a retired worker runs its exit handlers; after that it is killed
 RETURNS_MAX = 3  # deaths of workers that a job outlives as the first in line, blameless (dask allows as many)
+
+
+class WorkerState(StrEnum):
+    """Where a worker stands."""
+
+    STARTING = "starting"  # asked for, and not ready yet
+    SPARE = "spare"  # ready, and warm: it gets no jobs until it takes the place of one that leaves
+    IDLE = "idle"  # active, with nothing to do
+    BUSY = "busy"  # active, and jobs were sent to it
+    EXITING = "exiting"  # condemned, killed or retired: it gets nothing more
+    GONE = "gone"  # nothing of it runs any more
+
+
+# From the end of one step to the end of the next, in which several things may have happened.
+WORKER_TRANSITIONS: dict[WorkerState, frozenset[WorkerState]] = {
+    WorkerState.STARTING: frozenset(set(WorkerState) - {WorkerState.STARTING}),
+    WorkerState.SPARE: frozenset((WorkerState.IDLE, WorkerState.BUSY, WorkerState.EXITING, WorkerState.GONE)),
+    WorkerState.IDLE: frozenset((WorkerState.BUSY, WorkerState.EXITING, WorkerState.GONE)),
+    WorkerState.BUSY: frozenset((WorkerState.IDLE, WorkerState.EXITING, WorkerState.GONE)),
+    WorkerState.EXITING: frozenset((WorkerState.GONE,)),
+    WorkerState.GONE: frozenset(),
+}
 
 
 class Crew(Table):
@@ -43,6 +66,19 @@ class Crew(Table):
         self.hire_at = 0  # no worker is asked for before this instant
         self._last_worker = 0
         self._out: list[do.Command] = []  # of the running step
+
+    def state_of_worker(self, number: int) -> WorkerState:
+        """Return where a worker stands, by what holds it."""
+        worker = self.workers.get(number)
+        if worker is None:
+            return WorkerState.GONE
+        if worker.leaving:
+            return WorkerState.EXITING
+        if not worker.ready:
+            return WorkerState.STARTING
+        if number not in self.active:
+            return WorkerState.SPARE
+        return WorkerState.BUSY if worker.queue else WorkerState.IDLE
 
     def _worker_ready(self, event: on.WorkerReady) -> None:
         worker = self.workers.get(event.worker)

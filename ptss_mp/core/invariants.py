@@ -7,6 +7,7 @@ core, re-derives the promises to users from events and commands alone.
 
 from __future__ import annotations
 
+from .crew import WORKER_TRANSITIONS, WorkerState
 from .graph import Graph
 from .job import DUE_SHIFT, ID_MASK, NEVER, TRANSITIONS, State
 from .scheduler import BUDGET_NS, DEPTH, Scheduler
@@ -38,6 +39,18 @@ def check_moves(before: dict[int, State], after: dict[int, State]) -> None:
     for job, state in before.items():
         now = after.get(job, State.SETTLED)
         assert now is state or now in TRANSITIONS[state], f"job {job} went from {state} to {now}"
+
+
+def worker_states(s: Scheduler) -> dict[int, WorkerState]:
+    """Return `state_of_worker` for all workers that are there."""
+    return {number: s.state_of_worker(number) for number in s.workers}
+
+
+def check_worker_moves(before: dict[int, WorkerState], after: dict[int, WorkerState]) -> None:
+    """Assert that each worker's move from one step to the next is in its table of transitions."""
+    for worker, state in before.items():
+        now = after.get(worker, WorkerState.GONE)
+        assert now is state or now in WORKER_TRANSITIONS[state], f"worker {worker} went from {state} to {now}"
 
 
 def _check_jobs(s: Scheduler) -> None:

@@ -26,11 +26,12 @@ from .channel import Answer, Channel
 from .clock import monotonic_ns
 from .poller import Poller
 from .records import replay
-from .report import Report
+from .report import Report, make_outcome
 from .verdicts import explain_end, extra_of
 
 if TYPE_CHECKING:
     from ..future import Future
+    from ..outcome import Outcome
 
 LOOK_NS = 500_000_000  # observers are told what running jobs report at most so often
 SLICE = 2_000  # submissions taken in one turn: about 3 ms, so that answers are never long unread
@@ -59,6 +60,7 @@ class Desk:
         self.observers: list[Any] = []  # observe.story.Narrator
         self.drainers: list[threading.Event] = []
         self.look_at = NEVER  # when to look what running jobs report: only if somebody observes
+        self.attempt_failed: Callable[[Outcome[Any]], None] | None = None  # told of each that another one follows
         # of the loop
         self.early: set[int] = set()  # jobs cancelled before their row was taken
         self.answers: dict[int, Answer] = {}  # what workers answered, until the core has judged
@@ -76,8 +78,8 @@ class Desk:
         if poller.asleep:
             poller.asleep = False  # one write per sleep, whoever comes first
             poller.wake()
-        if self.ended:  # between the caller's look and the append
-            self.cancel(future)
+        if self.ended and self.futures.pop(future._id, None) is not None:  # between the caller's look and the append
+            self._settle_late(future)
 
     def control(self, make: Callable[[int], on.Event | None]) -> None:
         """Let the loop make an event, with its instant; in line with the submissions."""
@@ -227,8 +229,10 @@ class Desk:
     def postpone(self, command: do.Postpone) -> None:
         """Count a failed attempt; another one follows."""
         future = self.futures.get(command.job)
-        self.answers.pop(command.job, None)
-        self.reports.pop(command.job, None)
+        answer, report = self.answers.pop(command.job, None), self.reports.pop(command.job, None)
+        if future and self.attempt_failed:
+            failed = make_outcome(future, explain_end(future, command.status, answer, report, 0, monotonic_ns()))
+            self.callbacks.put(lambda tell=self.attempt_failed: tell(failed))  # type: ignore[misc]
         if future:
             extra_of(future).tries += 1
 
@@ -242,20 +246,22 @@ class Desk:
             self.callbacks.put(lambda: replay(lines, name))
             report.log = None
 
-    def settle_all(self, broken: PoolBroken | None) -> None:
+    def settle_all(self) -> None:
         """Settle what is left when the loop ends: as cancelled, or for the reason that broke the pool."""
-        now = monotonic_ns()
         for job in list(self.futures):
             future = self.futures.pop(job, None)
-            if future is None:
-                continue
-            report = Report("crashed" if broken else "cancelled", now)
-            report.error, report.cause = str(broken or "the pool has ended"), broken
-            future._report = report
-            if future._end(FINISHED if broken else CANCELLED_AND_NOTIFIED):
-                self.callbacks.settled(future)
+            if future is not None:
+                self._settle_late(future)
         self.free_room()
         self.tell_drainers()
+
+    def _settle_late(self, future: Future[Any]) -> None:
+        broken = self.broken
+        report = Report("crashed" if broken else "cancelled", monotonic_ns())
+        report.error, report.cause = str(broken or "the pool has ended"), broken
+        future._report = report
+        if future._end(FINISHED if broken else CANCELLED_AND_NOTIFIED):
+            self.callbacks.settled(future)
 
     def naming(self, events: Sequence[on.Event]) -> list[Any]:
         """Let observers note the names of jobs while their Futures are there; return who is to be told the rest."""

@@ -7,6 +7,7 @@ import contextlib
 import mmap
 import os
 import pickle
+import resource
 import select
 import signal
 import socket
@@ -35,6 +36,7 @@ from ..warden.protocol import (
 from .clock import monotonic_ns
 
 TAG = "PTSS_MP_WORKER"  # in the environment of all that stems from a pool: the last line when the warden died
+DESCRIPTORS_MIN = 20 + 2 * FDS  # of RLIMIT_NOFILE: with one less a warden cannot fork its first worker (a test looks)
 DISMISS_NS = 6_000_000_000  # the warden gives itself 5 s for its last sweep (warden.main.END_NS)
 SWEEPS = 50  # rounds of the sweep by environment; one that forks faster than we read /proc is beyond it
 # A fork of the program in the midst of Popen would inherit the writing end of Popen's error pipe, and the loop
@@ -71,6 +73,9 @@ class Warden:
     """
 
     def __init__(self, config: dict[str, Any], tag: str, slots: int) -> None:
+        allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        if 0 <= allowed < DESCRIPTORS_MIN:  # said here in one sentence: there it might not even import what it needs
+            raise OSError(f"{allowed} open files are allowed (ulimit -n), {DESCRIPTORS_MIN} are needed at least")
         self.tag = tag
         self.free = list(range(slots, 0, -1))  # slot 0 is the page's head
         self.slots: dict[int, int] = {}

@@ -76,9 +76,9 @@ def text_of(data: bytes | None) -> str | None:
     return None if data is None else data[-KEPT_BYTES:].decode("utf-8", "replace")
 
 
-def make_outcome(future: Future[Any]) -> Outcome[Any]:
-    """Return the Outcome of a settled Future."""
-    report = future._report
+def make_outcome(future: Future[Any], report: Any = None) -> Outcome[Any]:
+    """Return the Outcome of a settled Future; of an attempt before the last, if its Report is given."""
+    report = report or future._report
     if not isinstance(report, Report):
         row = report
         report = Report(future.status(), row[2] + row[3] if row else future._submitted)

@@ -110,14 +110,15 @@ class Supervisor(Desk):
 
     def _hire(self) -> None:
         self.wardens += 1
-        config = self.config | {"main": pickle.loads(self.main_data) if self.main_data else None}
+        told = self.main_data  # as it is now: a caller may set it while the warden is being started
+        config = self.config | {"main": pickle.loads(told) if told else None}
         config["environ"] = config["environ"] | self.environ
         try:
             warden = self.warden = Warden(config, f"{self.tag}.{self.wardens}", self.slots)
         except OSError as error:
             self._break(f"no warden can be started: {error}")
             return
-        self.main_told = bool(self.main_data)
+        self.main_told = bool(told)
         if self.core.start_timeout_ns:
             self.warden_by = monotonic_ns() + self.core.start_timeout_ns
         self.poller.watch(warden.sock.fileno(), WARDEN_RANK, self._hear, None)
@@ -415,7 +416,7 @@ class Supervisor(Desk):
             if warden:
                 warden.end(swept=bool(self.broken))
         finally:  # nobody waits for ever, whatever went wrong
-            self.settle_all(self.broken)
+            self.settle_all()
             self.callbacks.finish()
             self.poller.close()
 

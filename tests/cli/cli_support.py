@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pty
 import select
 import signal
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +34,8 @@ class Ended:
         return self.err.splitlines()
 
 
+# A small disk of its own, for the program alone: mounted where the first argument says.
+ON_A_SMALL_DISK = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=16k none "$0" && exec "$@"']
 # An ordinary user may not read what its mode forbids; root is one, in this, without these capabilities.
 WITHOUT_OVERRIDE = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
 
@@ -63,6 +67,30 @@ def start(
         if program.poll() is None:
             program.kill()
         program.communicate(timeout=CAP_S)
+
+
+def on_a_terminal(*args: str | Path, columns: int = 80, cwd: Path | None = None) -> tuple[int, bytes]:
+    """Run the program on a terminal of its own; return its status and the bytes that the terminal got."""
+    terminal, side = pty.openpty()
+    termios.tcsetwinsize(side, (24, columns))
+    program = subprocess.Popen(
+        [*PROGRAM, *map(str, args)], cwd=cwd, env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        stdin=side, stdout=side, stderr=side, start_new_session=True,
+    )  # fmt: skip
+    os.close(side)
+    shown = b""
+    try:
+        while select.select([terminal], [], [], CAP_S)[0]:
+            try:
+                shown += os.read(terminal, 1 << 16)
+            except OSError:  # EIO: nobody has the other side any more
+                return program.wait(CAP_S), shown
+        raise AssertionError(f"nothing more came: {shown!r}")
+    finally:
+        os.close(terminal)
+        if program.poll() is None:
+            program.kill()
+            program.wait(CAP_S)
 
 
 def finish(program: subprocess.Popen[str]) -> Ended:

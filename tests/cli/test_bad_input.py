@@ -24,6 +24,19 @@ BOTH = pytest.mark.parametrize("command", ["run", "check"])
         (("run", "jobs.py", "--frobnicate"), "--frobnicate"),
         (("run", "jobs.py", "more.py"), "more.py"),
         (("check", "jobs.py", "--workers", "2"), "--workers"),
+        (("doctor", "jobs.py"), "jobs.py"),
+        (("doctor", "--frobnicate"), "--frobnicate"),
+        (("doctor", "--json=1"), "--json"),
+        # what is not there (yet) is said to be unknown
+        *((("run", "jobs.py", *option.split()), option.split()[0]) for option in (
+            "--journal j.db", "--resume", "--trace t.json", "--halt now,fail=1", "--until 12:00", "--for 1h", "--top",
+            "--dashboard", "--isolation landlock", "--timeout 5", "--memory 1GiB",
+        )),
+        *(((command,), command) for command in ("map", "exec", "status", "stop", "top", "report", "history")),
+        (("run", "jobs.py", "--only"), "--only"),
+        (("run", "jobs.py", "--execution-log"), "--execution-log"),
+        (("run", "jobs.py", "--state"), "--state"),
+        (("run", "--only", "a", "jobs.py"), "jobs.py"),  # the file is taken for a name, and missed
         (("run", "jobs.py", "--work", "2"), "--work"),  # no abbreviations: they break when options are added
         (("run", "jobs.py", "--workers"), "--workers"),
         *((("run", "jobs.py", "--workers", n), "--workers") for n in ("0", "-1", "1e9", "1000000000", "abc")),
@@ -31,9 +44,12 @@ BOTH = pytest.mark.parametrize("command", ["run", "check"])
         *((("run", "jobs.py", "--max-tasks", n), "--max-tasks") for n in ("0", "-1", "nan", "")),
         *((("run", "jobs.py", "--grace", n), "--grace") for n in ("-1", "inf", "nan", "1e308", "9 parsecs", "")),
         (("run", "jobs.py", "--log-level", "loud"), "--log-level"),
+        (("run", "jobs.py", "--log-level", ""), "--log-level"),
+        (("run", "jobs.py", "--log-json=yes"), "--log-json"),
+        (("run", "jobs.py", "--dry-run=1"), "--dry-run"),
         (("run", "jobs.py", "--log-level", "a\x1b[31m\nb"), "\\x1b[31m\\nb".upper()),
     ],
-)
+)  # fmt: skip
 def test_usage(tmp_path, args, word):
     ended = ptss_mp(*args, cwd=tmp_path)
     assert ended.status == 2, ended
@@ -106,6 +122,13 @@ class TestPath:
         ("@task(interval='15m')\ndef f(): ...\n", ("jobs.py:3: ", "interval")),
         ("@task(timeout='10 parsecs')\ndef f(): ...\n", ("jobs.py:3: ", "10 parsecs")),
         ("import datetime as d\n@task(start_time=d.datetime(2030, 1, 1))\ndef f(): ...\n", ("time zone",)),
+        (
+            "import datetime as d\nat = d.datetime(2030, 1, 1, tzinfo=d.UTC)\n@task(start_time=at, deadline=at)\n"
+            "def f(): ...\n",
+            ("jobs.py:5: ", "start_time 2030-01-01", "deadline"),
+        ),
+        ("@task(start_time='-5s')\ndef f(): ...\n", ("jobs.py:3: ", "-5s")),
+        ("import datetime as d\n@task(deadline=d.datetime(10000, 1, 1))\ndef f(): ...\n", ("jobs.py:4: ", "year")),
         *(
             (f"@task(name={name!r})\ndef f(): ...\n", ("jobs.py:3: ", "name must"))
             for name in ("", "a\0b", "a\nb", "a\x1bb", "a\u202eb", "a\udc80b", "x" * 1_048_576)
@@ -130,15 +153,49 @@ def test_a_file_that_loops_at_import(tmp_path, monkeypatch, capfd):
     assert len(err.splitlines()) == 1
 
 
+@pytest.fixture
+def untouched(tmp_path):
+    """A jobs file that must not even be imported."""
+    jobs_file(tmp_path, "open('touched', 'w').close()\n@task\ndef f(): ...\n")
+    yield tmp_path
+    assert not (tmp_path / "touched").exists(), "it is checked before anything runs"
+    assert not [*tmp_path.rglob("*.tmp"), *tmp_path.rglob("log")]
+
+
+class TestExecutionLog:
+    @pytest.mark.parametrize("name", ["folder", "no/log", "jobs.py/log", "/proc/sys/kernel/log", "x" * 300, "fifo"])
+    def test_places(self, untouched, name):
+        (untouched / "folder").mkdir()
+        os.mkfifo(untouched / "fifo")  # that nobody reads
+        ended = ptss_mp("run", "jobs.py", "--execution-log", name, cwd=untouched)
+        assert_one_line(ended, 73, "cannot create the execution log", name[:9])
+
+    @pytest.mark.parametrize("name", ["old.log", "folder/log"])
+    def test_no_permission(self, untouched, name):
+        (untouched / "old.log").touch(0o444)
+        (untouched / "folder").mkdir(0o555)
+        with start("run", "jobs.py", "--execution-log", name, by=WITHOUT_OVERRIDE, cwd=untouched) as program:
+            assert_one_line(finish(program), 73, "cannot create the execution log", "Permission denied")
+
+
+def test_a_bad_file_leaves_no_log_and_no_state(tmp_path):
+    path = jobs_file(tmp_path, "1 / 0\n")
+    assert_one_line(ptss_mp("run", path, "--execution-log", tmp_path / "log", "--state", tmp_path / "s"), 65)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["jobs.py"]
+
+
 class TestReport:
     @pytest.fixture(autouse=True)
-    def touching(self, tmp_path):
-        jobs_file(tmp_path, "open('touched', 'w').close()\n@task\ndef f(): ...\n")
-        yield
-        assert not (tmp_path / "touched").exists(), "it is checked before anything runs"
+    def _untouched(self, untouched):
+        pass
 
     def test_name(self, tmp_path):
         assert_one_line(ptss_mp("run", "jobs.py", "--report", "r.html", cwd=tmp_path), 2, "r.html", ".json")
+
+    def test_no_permission(self, tmp_path):
+        (tmp_path / "folder").mkdir(0o555)
+        with start("run", "jobs.py", "--report", "folder/r.json", by=WITHOUT_OVERRIDE, cwd=tmp_path) as program:
+            assert_one_line(finish(program), 73, "cannot create the report", "Permission denied")
 
     def test_no_folder(self, tmp_path):
         assert_one_line(ptss_mp("run", "jobs.py", "--report", "no/r.json", cwd=tmp_path), 73, "No such file")
@@ -154,6 +211,24 @@ class TestReport:
     def test_a_folder_where_nothing_can_be_made(self, tmp_path):
         ended = ptss_mp("run", "jobs.py", "--report", "/proc/sys/kernel/r.json", cwd=tmp_path)
         assert_one_line(ended, 73, "cannot create the report")
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("--execution-log", "jobs.py"), ("--execution-log 'jobs.py'", "the jobs file")),
+        (("--state", "below/../jobs.py"), ("--state", "the jobs file")),
+        (("--execution-log", "link"), ("'link'", "the jobs file")),
+        (("--report", "a.json", "--state", "a.json"), ("--state 'a.json'", "--report")),
+        (("--execution-log", "./new", "--state", "new"), ("--state 'new'", "--execution-log")),
+    ],
+)
+def test_one_file_for_two_things(untouched, args, words):
+    (untouched / "below").mkdir()
+    (untouched / "link").symlink_to("jobs.py")
+    before = (untouched / "jobs.py").read_bytes()
+    assert_one_line(ptss_mp("run", "jobs.py", *args, cwd=untouched), 2, *words)
+    assert (untouched / "jobs.py").read_bytes() == before
 
 
 def test_nothing_half_made(tmp_path):
@@ -175,6 +250,15 @@ def test_our_own_fault_is_one_line(tmp_path, monkeypatch, capfd):
     assert out == ""
     assert err.startswith("ptss-mp: our own fault: ZeroDivisionError: planted; ")
     assert len(err.splitlines()) == 1
+
+
+@BOTH
+def test_a_large_file_of_tasks_is_no_recursion(tmp_path, command):
+    source = "def f(): pass\nfor i in range(10_000):\n    task(name=f't{i}', after=f't{i - 1}' if i else None)(f)\n"
+    args = ("--dry-run",) if command == "run" else ()
+    ended = ptss_mp(command, jobs_file(tmp_path, source), *args)
+    assert ended.status == 0, ended.err
+    assert ended.out.splitlines()[-1] == "t9999 <- t9998"
 
 
 def test_head_has_two_lines():

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import select
 import signal
 import sys
+import time
 
 import pytest
 
-from tests.cli.cli_support import Bell, finish, jobs_file, send, start
+from tests.cli.cli_support import CAP_S, Bell, assert_one_line, finish, jobs_file, send, start
 
 STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
@@ -80,16 +83,89 @@ def test_no_grace_at_all(tmp_path, bell):
         assert finish(program).status == 130
 
 
-@pytest.mark.parametrize("command", ["run", "check"])
-def test_while_the_file_is_imported(tmp_path, bell, command):
+@pytest.mark.parametrize("args", [("run",), ("check",), ("run", "--dry-run")])
+@pytest.mark.parametrize("number", STATUS)
+def test_while_the_file_is_imported(tmp_path, bell, args, number):
     path = jobs_file(tmp_path, f"{bell.ring('here')}\ntime.sleep(300)\n@task\ndef f(): ...\n")
-    with start(command, path) as program:
+    with start(*args, path) as program:
         bell.wait()
-        send(program, signal.SIGINT)
+        send(program, number)
+        assert_one_line(finish(program), STATUS[number], number.name)
+
+
+@pytest.mark.parametrize("args", [("run", "jobs.py", "--state", "s"), ("check", "jobs.py"), ("doctor",)])
+def test_at_any_moment(tmp_path, args):
+    """Whenever it comes: no traceback, nothing half-made, no process left (conftest looks)."""
+    jobs_file(tmp_path, "b = task().map(time.sleep, [0.02] * 10)\n@task\ndef s(b): print('end')\n")
+    seen = set()
+    for n in range(13):
+        number = list(STATUS)[n % 3]
+        with start(*args, cwd=tmp_path) as program:
+            await_our_first_line(program)
+            select.select([], [], [], n * 0.05)  # a moment, not a state: from our first instruction to the last
+            send(program, number)
+            ended = finish(program)
+        assert "Traceback" not in ended.err, ended
+        # before it handles signals and after, it dies of them; a shell calls that 128 + n as well
+        assert ended.status in (0, STATUS[number], -number), ended
+        left = (tmp_path / "s").exists()
+        if left:
+            assert json.loads((tmp_path / "s").read_text())["left"]
+            (tmp_path / "s").unlink()
+        assert left is False or ended.status == STATUS[number], ended
+        assert not list(tmp_path.glob(".*")), "no temporary file"
+        seen.add(ended.status)
+    assert len(seen) > 1
+
+
+def test_when_all_jobs_have_ended_what_is_to_be_written_still_is(tmp_path):
+    """Nobody reads stderr: the summary fills the pipe, and the program waits in its midst."""
+    source = "def fail(n): raise ValueError('x' * 400)\nb = task().map(fail, range(400))\n"
+    path, report, log = jobs_file(tmp_path, source), tmp_path / "r.json", tmp_path / "log"
+    with start("run", path, "--no-progress", "--report", report, "--execution-log", log) as program:
+        until = time.monotonic() + CAP_S
+        while threads(program) > 2 or not log.exists() or log.read_text().count("\n") < 400:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        send(program, signal.SIGTERM)
         ended = finish(program)
-    assert (ended.status, ended.out) == (130, "")
+    assert ended.status == 143, ended
+    summary = json.loads(report.read_text())["summary"]
+    assert (summary["failed"], summary["signal"], summary["exit_status"]) == (400, 15, 143)
     assert "Traceback" not in ended.err
-    assert len(ended.lines) == 1
+
+
+def await_our_first_line(program):
+    """Wait until the interpreter's own handler of SIGINT, with its traceback, is gone."""
+    caught, until = False, time.monotonic() + CAP_S
+    while program.poll() is None and time.monotonic() < until:
+        with open(f"/proc/{program.pid}/status") as file:
+            mask = next(int(line.split()[1], 16) for line in file if line.startswith("SigCgt"))
+        before, caught = caught, bool(mask >> signal.SIGINT - 1 & 1)
+        if (before and not caught) or threads(program) > 1:
+            return
+
+
+def threads(program):
+    """How many threads the program has: two when its pool has ended, the main one and that for signals."""
+    return len(os.listdir(f"/proc/{program.pid}/task"))
+
+
+def test_thrice_leaves_at_once(tmp_path):
+    """Nobody reads stdout: the pipe is full, what succeeded jobs printed waits, and the program waits for that."""
+    bell = Bell(tmp_path)
+    path = jobs_file(
+        tmp_path,
+        f"def f(n): print('x' * 60_000)\nb = task().map(f, range(9))\n@task\ndef s(b):\n    {bell.ring('all')}\n",
+    )
+    with start("run", path, "--no-progress") as program:
+        bell.wait()
+        for word in ("once more", "killing"):
+            send(program, signal.SIGINT)
+            assert word in program.stderr.readline()
+        send(program, signal.SIGINT)
+        assert program.wait(CAP_S) == 130
+    bell.close()
 
 
 def test_while_jobs_are_submitted(tmp_path, bell):

@@ -322,3 +322,81 @@ def test_a_large_batch_is_one_prerequisite(tmp_path):
 def test_a_poor_environment(tmp_path, variable):
     ended = ptss_mp("run", jobs_file(tmp_path, OK), **{variable: "/nonexistent", "LC_ALL": "C"})
     assert (ended.status, ended.out) == (0, "fine\n"), ended
+
+
+def test_poisoned_python_paths(tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "jobs.py").write_text("raise SystemExit('not this one')")
+    poison = ["", "/nonexistent", "/dev/null", tmp_path / "file", tmp_path / "folder", "a\x1b[31m", "\udcff"]
+    path = jobs_file(tmp_path, OK)
+    command = [*PROGRAM, "run", path, "--workers", "1"]
+    env = os.environ | {"PYTHONPATH": ":".join(map(str, [*poison, REPOSITORY]))}
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "fine\n"), ended
+
+
+# ---- Results that are hard to bring home.
+
+
+@pytest.mark.parametrize(
+    ("value", "status"),
+    [
+        ("lambda: 1", {"succeeded", "not_picklable"}),  # with cloudpickle, or without
+        ("(n for n in range(3))", {"not_picklable"}),
+        ("__import__('socket').socket()", {"not_picklable"}),
+        ("__import__('threading').Lock()", {"not_picklable"}),
+        ("float('nan')", {"succeeded"}),
+        ("10 ** 100_000", {"succeeded"}),
+        ("(lambda l: l.append(l) or l)([])", {"succeeded"}),
+        ("b'x' * 100_000_000", {"succeeded"}),
+        ("__import__('functools').reduce(lambda a, _: [a], range(100_000), [])", {"succeeded", "not_picklable"}),
+    ],
+)
+def test_what_a_job_returns(tmp_path, value, status):
+    path, report = jobs_file(tmp_path, f"@task\ndef f(): return {value}\n" + OK), tmp_path / "r.json"
+    ended = ptss_mp("run", path, "--report", report)
+    found = {job["name"]: job["status"] for job in json.loads(report.read_text())["jobs"]}
+    assert found["ok"] == "succeeded"
+    assert found["f"] in status, ended
+    assert ended.status == (0 if found["f"] == "succeeded" else 1)
+    assert "Traceback" not in ended.err
+    assert len(ended.lines) == (1 if found["f"] == "succeeded" else 2)
+
+
+def test_a_name_like_a_path_is_a_name(tmp_path):
+    (tmp_path / "below").mkdir()
+    path = jobs_file(tmp_path / "below", "@task(name='../x')\ndef f(): print('ran')\n")
+    ended = ptss_mp("run", path, "--only", "../x", "--execution-log", "log", "--state", "s", cwd=tmp_path / "below")
+    assert (ended.status, ended.out) == (0, "ran\n"), ended
+    assert not (tmp_path / "x").exists()
+
+
+# ---- What a file prints while it is imported.
+
+
+def test_an_import_is_heard_once(tmp_path):
+    """It is imported by two workers and a warden; what it prints concerns nobody twice."""
+    path = jobs_file(tmp_path, "print('to stdout')\nprint('to stderr', file=sys.stderr)\nos.write(1, b'raw')\n" + OK)
+    for args in (("run", path, "--workers", "2"), ("check", path), ("run", path, "--dry-run")):
+        ended = ptss_mp(*args)
+        assert [ended.lines.count(line) for line in ("to stdout", "to stderr", "raw")] == [1, 1, 1], ended
+
+
+def test_what_an_import_logs_is_heard_once_and_does_nothing(tmp_path):
+    source = "import logging\nlogging.warning('at import \\x1b[31m')\nlogging.info('nobody asked')\n"
+    path = jobs_file(tmp_path, source + OK)
+    for args in (("run", path, "--no-progress"), ("check", path), ("run", path, "--dry-run")):
+        ended = ptss_mp(*args)
+        assert ended.status == 0
+        assert len(ended.lines) == 2, ended
+        assert ended.lines[0].endswith(r" WARNING root: at import \x1b[31m (job import of jobs.py)"), ended
+    ended = ptss_mp("run", path, "--log-json", "--log-level", "info")
+    assert [json.loads(line)["message"] for line in ended.lines[:2]] == ["at import \x1b[31m", "nobody asked"], ended
+
+
+def test_what_an_import_keeps_of_stderr_goes_on_to_speak(tmp_path):
+    """It is that of the import in the warden, which was silent only then."""
+    source = "ERR = sys.stderr\n@task\ndef f():\n    ERR.write('in the job')\n    ERR.flush()\n    os._exit(1)\n"
+    ended = ptss_mp("run", jobs_file(tmp_path, source))
+    assert "stderr: in the job" in summary_line(ended, "f"), ended

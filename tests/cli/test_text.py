@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import signal
+import sys
 import sysconfig
 from datetime import UTC, datetime
 
 import pytest
 
-from ptss_mp.cli import exits, text
+from ptss_mp.cli import exits, logs, text
 from ptss_mp.outcome import Outcome, Status
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -50,6 +53,40 @@ def outcome(status, name="job", **facts):
 )
 def test_visible(raw, shown):
     assert text.visible(raw) == shown
+
+
+def test_some_may_be_kept():
+    assert text.visible("a\n\tb\r\x1b", keep="\n\t") == "a\n\tb\\r\\x1b"
+
+
+@pytest.mark.parametrize("number", [*range(0x20), *range(0x7F, 0xA0), *range(0x200B, 0x2010), *range(0x2028, 0x202F),
+                                    *range(0x2060, 0x2070), 0xAD, 0x61C, 0xFEFF, 0xD800, 0xDFFF, 0xE0001])  # fmt: skip
+def test_no_control_character_gets_through(number):
+    assert text.visible(f"a{chr(number)}b").isprintable()
+    line = text.json_line(NOW, "INFO", "l", f"a{chr(number)}b", fact=chr(number))
+    assert line.isprintable()
+    assert json.loads(line) == {
+        "at": "2026-01-01T00:00:00Z", "level": "INFO", "logger": "l", "message": f"a{chr(number)}b", "fact": chr(number)
+    }  # fmt: skip
+
+
+def test_a_log_line_cannot_be_forged():
+    record = logging.LogRecord("a\nb", logging.INFO, "f", 1, "x\n2026 CRITICAL forged\x1b[31m", (), None)
+    assert "\n" not in logs.Lines().format(record)
+    assert "\x1b" not in logs.Lines().format(record)
+    try:
+        raise ValueError("x\x1b[31m\ry")
+    except ValueError:
+        record = logging.LogRecord("a", logging.ERROR, "f", 1, "m", (), sys.exc_info(), sinfo="s\x1b\nt")
+    told = logs.Lines().format(record)
+    assert told.splitlines()[1] == "Traceback (most recent call last):"
+    assert r"ValueError: x\x1b[31m\ry" in told
+    assert told.endswith("s\\x1b\nt")
+    assert "Traceback" in json.loads(logs.JsonLines().format(record))["traceback"]
+    record.exc_info, record.exc_text, record.ptss_job = None, "came as\ntext\x1b", "pages[3]"
+    assert logs.Lines().format(record).splitlines()[0].endswith(" ERROR a: m (job pages[3])")
+    assert "came as\ntext\\x1b" in logs.Lines().format(record)
+    assert json.loads(logs.JsonLines().format(record))["job"] == "pages[3]"
 
 
 def test_where_is_the_users_own_innermost_line():

@@ -123,3 +123,26 @@ def test_more_messages_than_the_socket_holds(pool, gate, tmp_path, monkeypatch):
     wait_for_lines(log, 40)
     gate.open(40)
     assert [future.result(CAP_S) for future in futures] == list(range(40))
+
+
+class _BreaksMeanwhile:
+    """An argument in whose pickling the pool breaks: between the look of `submit` at the pool and its append."""
+
+    def __init__(self, pool):
+        self.pool, self.broken = pool, pool.broken
+        pool.broken = None
+
+    def __reduce__(self):
+        self.pool.broken = self.broken
+        return int, ()
+
+
+def test_a_job_that_comes_as_the_pool_breaks_is_told_why(pool, monkeypatch):
+    monkeypatch.setattr(hire, "DESCRIPTORS_MIN", 1 << 40)
+    ex = pool(1)
+    first = ex.submit(deeds.double, 1).outcome(CAP_S)
+    assert "open files are allowed (ulimit -n)" in first.error
+    until(lambda: ex._pool.ended and not ex._pool.thread.is_alive(), "the loop's end")
+    late = ex.submit(deeds.double, _BreaksMeanwhile(ex._pool)).outcome(CAP_S)
+    assert (late.status, late.error) == (first.status, first.error)
+    assert isinstance(late.exception(), PoolBroken)

@@ -28,7 +28,7 @@ class Core(RuleBasedStateMachine):
 
     def step(self, *events):
         """Take a step and let the model follow the commands."""
-        before = invariants.states(self.core)
+        before, workers = invariants.states(self.core), invariants.worker_states(self.core)
         for command in self.core.step(events):
             if type(command) is do.Settle:
                 for job in command.ids:
@@ -43,6 +43,7 @@ class Core(RuleBasedStateMachine):
             elif type(command) is do.Halt:
                 self.halted = True
         invariants.check_moves(before, invariants.states(self.core))
+        invariants.check_worker_moves(workers, invariants.worker_states(self.core))
 
     @precondition(lambda self: not self.closed)
     @rule(data=st.data(), due=delays, release=delays, kill=flags, fresh=flags, retries=st.integers(0, 2))

@@ -88,6 +88,7 @@ class World:
         self.will_stop = swarm.end != "close" and swarm.end != "drop"
         self.steps = 0
         self.states: dict[int, Any] = {}
+        self.worker_states: dict[int, Any] = {}
         self.kept: list[tuple[Sequence[Any], Sequence[Any]]] | None = [] if keep else None
         self._script()
 
@@ -308,6 +309,9 @@ class World:
         states = invariants.states(self.core)
         invariants.check_moves(self.states, states)
         self.states = states
+        worker_states = invariants.worker_states(self.core)
+        invariants.check_worker_moves(self.worker_states, worker_states)
+        self.worker_states = worker_states
         if type(events[-1]) is ev.Fired and self.core.wake_at <= self.now and not self.core.halted:
             raise Violation("a wake-up changed nothing: it would storm")
         for command in commands:

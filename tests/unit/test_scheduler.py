@@ -4,7 +4,8 @@ import pytest
 
 from ptss_mp.core import commands as do
 from ptss_mp.core import events as on
-from ptss_mp.core.crew import EXIT_NS, RETURNS_MAX
+from ptss_mp.core import invariants
+from ptss_mp.core.crew import EXIT_NS, RETURNS_MAX, WorkerState
 from ptss_mp.core.job import NEVER, State
 from ptss_mp.core.restart import PAUSE_MAX_NS, PAUSE_NS
 from ptss_mp.core.scheduler import BUDGET_NS, DEPTH, PEEK_NS, WORD_NS
@@ -40,6 +41,26 @@ def test_state_of():
     drive.submit(row(1), row(2), row(3, after=[1]), row(4, release=drive.now + S))
     states = [drive.core.state_of(job) for job in range(1, 6)]
     assert states == [State.SENT, State.READY, State.WAITING, State.DELAYED, State.SETTLED]
+
+
+def test_state_of_worker():
+    drive = Drive(workers=2, spares=1, ready=False)
+    drive.submit(row(1), row(2))
+    states = [drive.core.state_of_worker(worker) for worker in range(1, 5)]
+    assert states == [*[WorkerState.STARTING] * 3, WorkerState.GONE]
+    drive.step(*(on.WorkerReady(drive.now, worker) for worker in (1, 2, 3)))
+    drive.answer(1, 1)
+    states = [drive.core.state_of_worker(worker) for worker in (1, 2, 3)]
+    assert states == [WorkerState.IDLE, WorkerState.BUSY, WorkerState.SPARE]
+    drive.step(on.Condemned(drive.now, 2, 2, "timeout", drive.now))
+    states = [drive.core.state_of_worker(worker) for worker in (2, 3)]
+    assert states == [WorkerState.EXITING, WorkerState.IDLE], "the spare takes its place"
+
+
+def test_a_move_that_is_not_in_the_table_is_named():
+    invariants.check_worker_moves({1: WorkerState.BUSY}, {})
+    with pytest.raises(AssertionError, match="worker 7 went from exiting to idle"):
+        invariants.check_worker_moves({7: WorkerState.EXITING}, {7: WorkerState.IDLE})
 
 
 # ---------------------------------------------------------------------- order and depth

@@ -1,0 +1,218 @@
+"""`doctor`: what this machine can do, looked at and tried."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import re
+import resource
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from . import text
+from .exits import CommandError, Exit
+from .signals import Interrupts
+from .trials import nothing_left, try_all
+
+SCHEMA = 1
+KERNEL_MIN = (5, 4)
+PYTHON_MIN = (3, 11)
+EXTRAS = {  # of pyproject.toml (a test compares), but "all" and "test"
+    "ui": ("rich",), "closures": ("cloudpickle",), "cron": ("cronsim", "tzdata"), "report": ("jinja2",),
+    "web": ("starlette", "uvicorn"), "metrics": ("prometheus-client",), "joblib": ("joblib",),
+    "dask": ("distributed",), "examples": ("pillow", "pypdfium2"),
+}  # fmt: skip
+
+
+class Finding(NamedTuple):
+    """One fact: `good` is None where nothing is right or wrong.  `facts` are for machines."""
+
+    name: str
+    good: bool | None
+    told: str
+    facts: dict[str, Any]
+
+
+def doctor(args: argparse.Namespace) -> int:
+    """Look, try, tell; return 1 if something that is needed is not to be had here."""
+    machine = [_looked(name, look) for name, look in LOOKS]
+    with Interrupts(grace=0) as interrupts:
+        promises = _promises(interrupts)
+    if interrupts.number is not None:
+        raise CommandError(Exit.SIGNALLED + interrupts.number, "")
+    extras = [_extra(name, packages) for name, packages in EXTRAS.items()]
+    bad = sum(finding.good is False for finding in (*machine, *promises))
+    if args.json:
+        parts = {"machine": machine, "promises": promises, "extras": extras}
+        data = {part: [_as_dict(finding) for finding in found] for part, found in parts.items()}
+        text.emit_all(json.dumps({"schema": SCHEMA, "ok": not bad, **data}, indent=2) + "\n")
+    else:
+        _tell("this machine", machine)
+        _tell("promises, tried just now", promises)
+        _tell("extras", extras)
+        text.say(f"{bad} of these will not do" if bad else "all that is needed is here, and all promises hold")
+    return Exit.FAILED if bad else Exit.OK
+
+
+def _tell(title: str, findings: list[Finding]) -> None:
+    width = max((len(finding.name) for finding in findings), default=0)
+    text.say(f"{title}:")
+    for finding in findings:
+        mark = {True: "ok", False: "NO", None: "--"}[finding.good]
+        text.say(f"  {mark}  {finding.name:<{width}}  {finding.told}")
+
+
+def _as_dict(finding: Finding) -> dict[str, Any]:
+    return {"name": finding.name, "ok": finding.good, "told": finding.told, **finding.facts}
+
+
+# ---- The machine.
+
+
+def _looked(name: str, look: Callable[[], tuple[bool | None, str, dict[str, Any]]]) -> Finding:
+    try:
+        return Finding(name, *look())
+    except Exception as error:  # what cannot even be looked at is a finding
+        return Finding(name, False, f"cannot be looked at: {type(error).__name__}: {error}", {})
+
+
+def _python() -> tuple[bool, str, dict[str, Any]]:
+    good = sys.version_info >= PYTHON_MIN and sys.implementation.name == "cpython"
+    version = platform.python_version()
+    told = f"{platform.python_implementation()} {version} ({sys.executable})"
+    return good, _needed(good, told, "CPython 3.11 or newer"), {"version": version, "executable": sys.executable}
+
+
+def _kernel() -> tuple[bool, str, dict[str, Any]]:
+    release = platform.release()
+    found = re.match(r"(\d+)\.(\d+)", release)
+    good = bool(found) and tuple(map(int, found.groups() if found else ())) >= KERNEL_MIN and sys.platform == "linux"
+    return good, _needed(good, f"{platform.system()} {release}", "Linux 5.4 or newer"), {"release": release}
+
+
+def _pidfd() -> tuple[bool, str, dict[str, Any]]:
+    import signal
+
+    fd = os.pidfd_open(os.getpid())
+    try:
+        signal.pidfd_send_signal(fd, 0)
+    finally:
+        os.close(fd)
+    return True, "opens, and takes signals", {}
+
+
+def _proc() -> tuple[bool, str, dict[str, Any]]:
+    good = os.path.exists("/proc/self/task") and os.path.exists(f"/proc/self/task/{os.getpid()}/children")
+    return good, _needed(good, "lists children" if good else "lists no children", "CONFIG_PROC_CHILDREN"), {}
+
+
+def _cpus() -> tuple[None, str, dict[str, Any]]:
+    from ..pool import cpus
+
+    usable, allowed, there = cpus(), len(os.sched_getaffinity(0)), os.cpu_count() or 1
+    told = f"{usable} usable ({allowed} by affinity, {there} in the machine)"
+    return None, told, {"usable": usable, "affinity": allowed, "machine": there}
+
+
+def _files() -> tuple[bool, str, dict[str, Any]]:
+    from ..shell.hire import DESCRIPTORS_MIN
+    from ..warden.protocol import FDS
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    facts = {"soft": _or_none(soft), "hard": _or_none(hard), "needed": DESCRIPTORS_MIN}
+    if soft == resource.RLIM_INFINITY:
+        return True, "no limit (ulimit -n)", facts
+    if soft < DESCRIPTORS_MIN:
+        return False, f"{soft} (ulimit -n); needed: {DESCRIPTORS_MIN} at least", facts
+    workers = 1 + (soft - DESCRIPTORS_MIN) // FDS  # what the program holds of each
+    return True, f"{soft} (ulimit -n): enough for about {text.count(workers, 'worker')}", facts
+
+
+def _processes() -> tuple[None, str, dict[str, Any]]:
+    soft = _or_none(resource.getrlimit(resource.RLIMIT_NPROC)[0])
+    group = _cgroup_number("pids.max", "pids/pids.max")
+    told = f"{_bound(soft)} (ulimit -u), by the cgroup {_bound(group)}"
+    return None, told, {"user": soft, "cgroup": group}
+
+
+def _memory() -> tuple[None, str, dict[str, Any]]:
+    import psutil
+
+    found = psutil.virtual_memory()
+    group = _cgroup_number("memory.max", "memory/memory.limit_in_bytes")
+    group = None if group is None or group >= found.total else group
+    told = f"{text.size(found.available)} available of {text.size(found.total)}"
+    told += f", at most {text.size(group)} by the cgroup" if group else ""
+    return None, told, {"available": found.available, "total": found.total, "cgroup": group}
+
+
+def _user() -> tuple[None, str, dict[str, Any]]:
+    uid = os.geteuid()
+    told = "root: neither file modes nor ulimit -u hold jobs back" if uid == 0 else f"uid {uid}"
+    return None, told, {"uid": uid}
+
+
+LOOKS: tuple[tuple[str, Callable[[], tuple[bool | None, str, dict[str, Any]]]], ...] = (
+    ("python", _python), ("kernel", _kernel), ("pidfd", _pidfd), ("/proc", _proc), ("cpus", _cpus),
+    ("open files", _files), ("processes", _processes), ("memory", _memory), ("user", _user),
+)  # fmt: skip
+
+
+def _needed(good: bool, told: str, what: str) -> str:
+    return told if good else f"{told}; needed: {what}"
+
+
+def _or_none(limit: int) -> int | None:
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
+def _bound(number: int | None) -> str:
+    return "no limit" if number is None else str(number)
+
+
+def _cgroup_number(*names: str) -> int | None:
+    """Return a bound of the cgroup at /sys/fs/cgroup, by its name in version 2 or 1; None: there is none."""
+    for name in names:
+        with contextlib.suppress(OSError, ValueError), open(f"/sys/fs/cgroup/{name}") as file:
+            return int(file.read())  # "max" is no number
+    return None
+
+
+# ---- The promises.
+
+
+def _promises(interrupts: Interrupts) -> list[Finding]:
+    from .pool import RunExecutor
+
+    pool = RunExecutor(max_workers=2, capture=True)
+    interrupts.turn_to(pool, importing=True)
+    try:
+        trials = try_all(pool)
+    finally:
+        pool.kill_workers()
+        pool.shutdown()
+    return [Finding(trial.promise, trial.held, trial.seen, {}) for trial in (*trials, nothing_left())]
+
+
+# ---- Extras.
+
+
+def _extra(name: str, packages: tuple[str, ...]) -> Finding:
+    """Return whether the packages of an extra are there, and the command that installs what is missing."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found: dict[str, str | None] = {}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = None
+    install = f"pip install 'ptss_mp[{name}]'"
+    missing = [package for package in packages if found[package] is None]
+    here = [f"{package} {number}" for package, number in found.items() if number]
+    told = f"{', '.join(missing)} not installed: {install}" if missing else ", ".join(here)
+    return Finding(name, None if missing else True, told, {"packages": found, "install": install})

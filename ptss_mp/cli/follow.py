@@ -1,0 +1,182 @@
+"""Following a run: what has settled, what it printed, how it goes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future as AnyFuture
+from typing import TYPE_CHECKING, Any
+
+from . import text
+from .exits import Exit, together, weight
+
+if TYPE_CHECKING:
+    from ..outcome import Outcome
+    from .attempts import ExecutionLog
+    from .pool import RunExecutor
+
+REPORTS = 4  # jobs whose own words stand in the line of progress
+PROGRESS_S = 1.0  # a line of progress at most so often
+CUT_OFF = ("cancelled", "interrupted")  # here it is a stop that cancels: such a job has not run
+
+
+class Following:
+    """Counts what settles, lets succeeded jobs speak, shows progress.
+
+    `settled` runs on the pool's callback thread, the rest in the main thread.
+
+    Args:
+        pool: where the jobs run.
+        total: how many jobs there will be.
+        keep_facts: keep every outcome as data, for a report.
+        keep_ends: keep how each job ended, for a state.
+        log: of attempts, if one is written.
+        quiet: show no progress.
+
+    Attributes:
+        accepted: jobs that were submitted.
+        counts: settled jobs by status.
+        failed: outcomes that are neither succeeded nor skipped, by name.
+        weights: what the others count in the exit status.
+        facts: outcomes as data, if they are kept.
+        refusal: why the pool took no more jobs, or "".
+        unwritten: why the output of jobs could not be written, or "".
+    """
+
+    def __init__(
+        self,
+        pool: RunExecutor,
+        total: int,
+        *,
+        keep_facts: bool = False,
+        keep_ends: bool = False,
+        log: ExecutionLog | None = None,
+        quiet: bool = False,
+    ) -> None:
+        self.pool = pool
+        self.total = total
+        self.accepted = 0
+        self.counts: dict[str, int] = {}
+        self.failed: dict[str, Outcome[Any]] = {}
+        self.weights: set[int] = set()
+        self.facts: list[dict[str, Any]] | None = [] if keep_facts else None
+        self.refusal = ""
+        self.unwritten = ""
+        self._good_ends: dict[str, str] | None = {} if keep_ends else None
+        self._log = log
+        self._quiet = quiet
+        self._done = 0
+        self._expected: int | None = None
+        self._all_settled = threading.Event()
+        self._shown = (0, time.monotonic())
+        self._reported = ""
+
+    def settled(self, future: AnyFuture[Any]) -> None:
+        """Take one settled job into account (a done-callback)."""
+        try:
+            self._take(future.outcome(0))  # type: ignore[attr-defined]
+        finally:
+            self._done += 1  # last: who sees it may read the rest
+            if self._done == self._expected:
+                self._all_settled.set()
+
+    def _take(self, outcome: Outcome[Any]) -> None:
+        status = outcome.status.value
+        if self._log:
+            self._log.ended(outcome)
+        self.counts[status] = self.counts.get(status, 0) + 1
+        if self.facts is not None:
+            self.facts.append(outcome.as_dict())
+        if outcome.ok or status == "skipped":
+            self.weights.add(weight(outcome, {}))
+            if self._good_ends is not None:
+                self._good_ends[outcome.name] = status
+        else:
+            self.failed[outcome.name] = outcome
+        if outcome.ok and outcome.stdout:
+            try:
+                text.emit(outcome.stdout)
+            except OSError as error:
+                self.unwritten = str(error)
+
+    def ends(self) -> dict[str, str]:
+        """Return how the jobs ended that did run, by name; needs `keep_ends`."""
+        bad = ((name, outcome) for name, outcome in self.failed.items() if not self.left(outcome))
+        return (self._good_ends or {}) | {name: outcome.status.value for name, outcome in bad}
+
+    def left(self, outcome: Outcome[Any]) -> bool:
+        """Return True for a job that was cut off, so it has not run, or could not run for the sake of such a one."""
+        root = self.failed.get(outcome.root or "")
+        return _cut_off(outcome) or (root is not None and _cut_off(root))
+
+    def stranded(self, outcome: Outcome[Any]) -> bool:
+        """Return True for a job of which there is nothing to say but why the pool broke."""
+        return bool(self.pool.why_broken) and self.left(outcome)
+
+    def no_more(self) -> None:
+        """All jobs that will be accepted have been."""
+        self._expected = self.accepted
+        if self._done >= self._expected:
+            self._all_settled.set()
+
+    def wait(self) -> None:
+        """Wait until all accepted jobs are settled; show progress meanwhile.
+
+        Raises:
+            InternalError: the pool has ended, and left jobs unsettled.
+        """
+        while not self._all_settled.wait(PROGRESS_S):
+            self.show_progress()
+            if self.pool.state == "stopped":
+                self.pool.shutdown()  # returns after the last callback
+                if not self._all_settled.is_set():
+                    from ..errors import InternalError
+
+                    left = text.count(self.accepted - self._done, "job")
+                    raise InternalError(f"the pool has ended, but {left} of {self.accepted} never settled")
+
+    def show_progress(self) -> None:
+        """Show a line if the last one is a second old and something has changed."""
+        done, now = self._done, time.monotonic()
+        before, at = self._shown
+        if self._quiet or now - at < PROGRESS_S:
+            return
+        reported = _reported(self.pool)
+        changed = done != before or reported != self._reported
+        self._shown, self._reported = (done, now), reported
+        if not changed:
+            return
+        rate = (done - before) / (now - at)
+        running, failed = self.pool.status().running, len(self.failed)
+        told = f"{done}/{self.total} done, {failed} failed, {running} running, {rate:.0f} jobs/s{reported}"
+        text.say(told, done=done, total=self.total, failed=failed, running=running)
+
+    @property
+    def lost_attempts(self) -> str:
+        """Why lines of the execution log could not be written, or ""."""
+        return self._log.lost if self._log else ""
+
+    def exit_status(self) -> int:
+        """Return what the outcomes come to; if no worker could be had, and no job failed before that, CANNOT_CREATE."""
+        bad = [outcome for outcome in self.failed.values() if not self.stranded(outcome)]
+        found = together(self.weights | {weight(outcome, self.failed) for outcome in bad})
+        if self.pool.why_broken and found != Exit.FAILED:
+            return Exit.CANNOT_CREATE
+        if self.accepted < self.total:
+            return Exit.FAILED
+        return found or (Exit.IO_ERROR if self.unwritten or self.lost_attempts else Exit.OK)
+
+
+def _cut_off(outcome: Outcome[Any]) -> bool:
+    """Return True for a job that did not run because the run was stopped, or no worker could be had."""
+    from ..errors import PoolBroken
+
+    return outcome.status.value in CUT_OFF or isinstance(outcome._cause, PoolBroken)
+
+
+def _reported(pool: RunExecutor) -> str:
+    """Return what the first few running jobs tell of themselves (`current().progress`)."""
+    from ..observe.progress import report_text
+
+    told = [f" | {future._use.name}: {report_text(report)}" for future, report in pool._pool.progress()]
+    return "".join(told[:REPORTS]) + (f" | {len(told) - REPORTS} more" if len(told) > REPORTS else "")

@@ -1,0 +1,34 @@
+"""The Executor of the command line: what it needs beyond what programs do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..executor import Executor
+from ..outcome import Outcome
+
+
+class RunExecutor(Executor):
+    """An Executor whose workers are born with a jobs file, and that can be stopped without waiting."""
+
+    def preload_jobs(self, path: str) -> None:
+        """Let the warden import a jobs file that was harmless in a worker; before the start."""
+        self._pool.warm("ptss_mp.jobsimport", "load_silently", path)
+
+    def begin_stop(self, grace: float) -> None:
+        """As `stop`, without its wait.
+
+        Args:
+            grace: seconds; 0 kills at once.
+        """
+        self._stop(round(grace * 1e9))
+
+    def tell_failed_attempts(self, told: Callable[[Outcome[Any]], None]) -> None:
+        """Call `told`, on the callback thread, with the facts of each attempt that another one follows."""
+        self._pool.attempt_failed = told
+
+    @property
+    def why_broken(self) -> str:
+        """Why no worker can be had, or ""."""
+        return str(self._broken or "")
