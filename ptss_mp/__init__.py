@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .attempt import Attempt, current
     from .declare import Options, Task, task
     from .errors import (
         DeadlineMissed,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from .pool import State
 
 __all__ = [
+    "Attempt",
     "DeadlineMissed",
     "DependencyFailed",
     "Event",
@@ -71,10 +73,13 @@ __all__ = [
     "TaskSkipped",
     "TaskTimeout",
     "WorkerCrashed",
+    "current",
     "task",
 ]
 
 _ROOM_OF = {
+    "Attempt": "attempt",
+    "current": "attempt",
     "Options": "declare",
     "Task": "declare",
     "task": "declare",

@@ -7,22 +7,21 @@ the view without any, and the only one with the pool's own verbs.
 from __future__ import annotations
 
 import concurrent.futures as cf
-import time
 import weakref
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from itertools import count
 from typing import Any, NamedTuple, NoReturn, Self, TypeVar
 
 from . import wire
-from .core.job import NEVER
+from .core.job import NEVER, PENDING_MAX
 from .core.scheduler import Scheduler
 from .declare import DECLARED_ONLY, RULED, UNSET, Options, Rules, Task, rules
 from .declare import options as make_options
 from .errors import ExecutorClosed, InvalidOption, InvalidType
 from .future import Future
 from .life import serve, wait_for_work
+from .mapping import Maps
 from .observe.story import Event
 from .pool import WORKERS_MAX, Pool, State, cpus, spawns
 from .shell.clock import monotonic_ns
@@ -34,7 +33,6 @@ from .units import duration_ns, nearest, whole
 T = TypeVar("T")
 
 COMPILED_MAX = 1_000  # sets of options kept ready for views that ask for the same again
-PENDING_MAX = 1 << 39  # the core's ids have 40 bits
 _SCALARS = frozenset((int, float, bool, type(None)))
 _TEXTS = frozenset((str, bytes))
 _numbers = count(1)
@@ -89,7 +87,7 @@ def _of_the_pool(name: str) -> Callable[..., Any]:
     return verb
 
 
-class ExecutorView(cf.Executor):
+class ExecutorView(Maps):
     """The pool under options of its own; made by `options(...)`."""
 
     def __init__(
@@ -232,58 +230,6 @@ class ExecutorView(cf.Executor):
                 raise InvalidType("a prerequisite must be a Future of this executor; this one is of another")
         return tuple(found)
 
-    def map(
-        self,
-        fn: Callable[..., T],
-        *iterables: Iterable[Any],
-        timeout: float | None = None,
-        chunksize: int | None = 1,
-        buffersize: int | None = None,
-    ) -> Iterator[T]:
-        """Return an iterator over `fn` of the items, in input order, as the standard library's `map`.
-
-        Every option holds per item.  Leaving the iterator early cancels only what has not started.
-
-        Args:
-            timeout: seconds from now within which each result must be had.
-            chunksize: accepted for the standard library's sake; short jobs travel in batches anyway.
-            buffersize: at most so many jobs submitted and not yet yielded; None: all at once.
-
-        Raises:
-            InvalidOption: chunksize or buffersize below 1.
-            TimeoutError: while iterating.
-        """
-        if chunksize is not None:
-            whole(chunksize, "chunksize", 1, PENDING_MAX)
-        if buffersize is not None:
-            whole(buffersize, "buffersize", 1, PENDING_MAX)
-        until = None if timeout is None else time.monotonic() + timeout
-        # a zip that is asked again at its end pulls from its first iterable; a generator that has ended does not
-        items = (item for item in zip(*map(iter, iterables), strict=False))
-        waiting: deque[Future[T]] = deque()
-        for item in items:
-            waiting.append(self.submit(fn, *item))
-            if buffersize is not None and len(waiting) == buffersize:
-                break
-        return self._results(fn, items, waiting, until)
-
-    def _results(self, fn: Any, items: Iterator[Any], waiting: deque[Future[T]], until: float | None) -> Iterator[T]:
-        try:
-            while waiting:
-                yield self._next(fn, items, waiting, until)  # no name here: it is not kept once given out
-        finally:
-            for future in waiting:
-                if not future.running():
-                    future.cancel()
-
-    def _next(self, fn: Any, items: Iterator[Any], waiting: deque[Future[T]], until: float | None) -> T:
-        value = waiting[0].result(None if until is None else until - time.monotonic())
-        waiting.popleft()
-        for item in items:
-            waiting.append(self.submit(fn, *item))
-            break
-        return value
-
     def options(self, **options: Any) -> ExecutorView:
         """Return the same pool under further options (`declare.Options`); the later win.
 
@@ -375,9 +321,8 @@ class ExecutorView(cf.Executor):
         """
         self._scope.closed = self._pool.views_ended = True
         mine = [f for f in list(self._pool.futures.values()) if self._owns(f)]
-        for future in mine:
-            if cancel_futures and not future.running():
-                future.cancel()
+        if cancel_futures:
+            self._pool.cancel_unsent(mine)
         if wait and not self._pool.callbacks.here:
             cf.wait(mine)
 
@@ -420,11 +365,15 @@ class ExecutorView(cf.Executor):
         return events_of(self._pool, future)
 
     def subscribe(self, fn: Callable[[Event], Any]) -> Subscription:
-        """Call `fn` with each Event from now on, on the callback thread, in order."""
+        """Call `fn` with each Event from now on, on the callback thread, in order.
+
+        What a running job reports (`current().progress`) is the Event "progress", twice a second at most.
+        """
         from .observe.story import Narrator
 
         narrator = Narrator(self._pool, fn)
         self._pool.observers = [*self._pool.observers, narrator]
+        self._pool.control(self._pool.look)
 
         def close() -> None:
             self._pool.observers = [o for o in self._pool.observers if o is not narrator]

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import concurrent.futures as cf
 import copy
+import os
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -255,6 +256,7 @@ class Future(cf.Future, Generic[T]):  # type: ignore[type-arg]
 
     def _wait(self, timeout: float | None) -> bool:
         """Wait on a bare lock (12 µs of a round trip cheaper than a Condition); return False if it took too long."""
+        self._check_process()
         lock = threading.Lock()
         lock.acquire()
         with _MAKING:
@@ -270,6 +272,11 @@ class Future(cf.Future, Generic[T]):  # type: ignore[type-arg]
                 with _MAKING:
                     self._locks.remove(lock)
         return ended
+
+    def _check_process(self) -> None:
+        """Refuse to wait in a fork of the program: there it would be for ever."""
+        if self._use.pool.pid != os.getpid() and self._state not in _ENDED:
+            raise RuntimeError(f"job {self._use.name!r} is of the process before its fork: here it will never settle")
 
     def _settled(self, timeout: float | None) -> None:
         if self._state not in _ENDED and not self._wait(timeout):

@@ -12,7 +12,10 @@ The id of the running attempt is stored last and read first and again.
 
 from __future__ import annotations
 
+import mmap
 import os
+import struct
+from typing import NamedTuple
 
 from .wire import FACT, VALUE
 
@@ -25,8 +28,50 @@ FACTS_AT = (REVOKED_AT + ANSWERS_MAX) * 8
 VALUES_AT = FACTS_AT + ANSWERS_MAX * FACT.size
 BLOBS_AT = VALUES_AT + ANSWERS_MAX * VALUE.size
 BLOBS_MAX = 24 << 10  # a longer answer goes straight to the pipe
+PROGRESS_AT = BLOBS_AT + BLOBS_MAX
+PROGRESS = struct.Struct("<QddQ")  # job, done, total (negative: unknown), bytes of the text that follows
+TEXT_BYTES = 200
+PROGRESS_MAX = 1e15  # beyond it a float does not count ones
 PAGE_BYTES = 32 << 10
-assert BLOBS_AT + BLOBS_MAX <= PAGE_BYTES
+assert PROGRESS_AT % 8 == 0
+assert PROGRESS_AT + 8 + PROGRESS.size + TEXT_BYTES <= PAGE_BYTES
+
+
+class Progress(NamedTuple):
+    """What a job has told of itself.  `total` is None if it does not know; `version` differs from report to report."""
+
+    version: int
+    job: int
+    done: float
+    total: float | None
+    text: str
+
+
+def report(page: mmap.mmap, job: int, done: float, total: float, text: str) -> None:
+    """Write how far a job is: the version before the report is odd while it is being written (worker)."""
+    words = memoryview(page).cast("Q")
+    version = words[PROGRESS_AT // 8] | 1
+    words[PROGRESS_AT // 8] = version
+    data = str.encode(text, "utf-8", "backslashreplace")[:TEXT_BYTES]
+    body = PROGRESS.pack(job, done, total, len(data)) + data
+    page[PROGRESS_AT + 8 : PROGRESS_AT + 8 + len(body)] = body
+    words[PROGRESS_AT // 8] = (version + 1) & (1 << 64) - 1
+
+
+def reported(page: mmap.mmap, words: memoryview) -> Progress | None:
+    """Return the last report in a page, None if there is none, or none that makes sense (parent)."""
+    for _ in range(4):  # a report is written in microseconds; who is always at it will be read another time
+        version = words[PROGRESS_AT // 8]
+        data = page[PROGRESS_AT + 8 : PROGRESS_AT + 8 + PROGRESS.size + TEXT_BYTES]
+        if version & 1 == 0 and words[PROGRESS_AT // 8] == version:
+            break
+    else:
+        return None
+    job, done, total, size = PROGRESS.unpack_from(data)
+    if not job or not 0 <= done <= PROGRESS_MAX or not total <= PROGRESS_MAX:  # NaN too
+        return None
+    text = data[PROGRESS.size : PROGRESS.size + min(size, TEXT_BYTES)].decode("utf-8", "replace")
+    return Progress(version, job, done, total if total >= 0 else None, text)
 
 
 def seal_page(name: str) -> int:

@@ -2,7 +2,7 @@
 
 To the worker: `CALLS` (bytes of rows, bytes of blobs), the rows by marshal,
 the blobs raw.  A row is `(job, fn, call, prerequisites, due)`; job 0 tells the
-worker something instead (`DEFINE`, `PREPARE_MAIN`).  Back: `ANSWERS` (count,
+worker something instead (`DEFINE`, `PREPARE_MAIN`, `ABOUT`).  Back: `ANSWERS` (count,
 bytes of blobs), then the facts, the values and the blobs, exactly as they
 stand in the page.  The facts go to the core, the values to the Futures: the
 core sees no payload by construction.
@@ -23,7 +23,9 @@ FACT = struct.Struct("<4Q")  # job, end, started, duration: core.events.AnswerRo
 VALUE = struct.Struct("<Qq")  # kind, and the value itself or offset << 40 | length of its blob
 COSTS = struct.Struct("<8Q")  # stdout from, to, stderr from, to, log from, to, CPU ns, peak resident bytes
 
-DEFINE, PREPARE_MAIN = 0, 1  # what a row with job 0 says
+# What a row with job 0 says: a function; how to prepare the main module; what `current()` shall tell in the jobs that
+# follow, as (name, key, attempt, timeout ns or 0, deadline that does not kill or 0)
+DEFINE, PREPARE_MAIN, ABOUT = 0, 1, 2
 BY_VALUE = -1  # fn of a call that carries its function
 
 INLINE_BYTES = 64 << 10  # a longer argument goes raw behind the rows, not through marshal

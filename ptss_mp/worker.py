@@ -21,7 +21,7 @@ import sys
 import time
 from typing import Any
 
-from . import marker, wire
+from . import attempt, marker, wire
 from .codec import describe, encode, with_blobs
 from .hygiene import Hygiene
 from .marker import BLOB, BLOBS_AT, COMPLETED, COUNT, FACTS_AT, NUMBER, REVOKED, RUNNING, STARTED, VALUES_AT
@@ -48,12 +48,15 @@ class Loop:
         self.unproven: dict[int, int] = {}  # function -> clean runs still to be seen
         self.ran: set[int] = set()  # proven functions that ran since the last look
         self.main_ready = options.get("main", False)
+        self.about = ("", "", 1, 0, 0)  # wire.ABOUT
+        self.rows: list[tuple[Any, ...]] = []  # of the frame that is being made
         self.count = self.blob_bytes = self.generation = self.completed = 0
         self.flushed_at = self.tidied_at = 0
         self.out_at = self.err_at = self.log_at = 0
         self.logged = False  # something was, since the last look
         self.cpu_at = words[marker.CPU] = time.process_time_ns()
         self.streams = (sys.stdout, sys.stderr)
+        attempt.serve(self)
 
     def run(self) -> None:
         """Read frames and make their calls; ends the process, never returns."""
@@ -77,12 +80,13 @@ class Loop:
                 blobs = memoryview(buffer)[CALLS.size + rows_bytes : end] if blob_bytes else None
                 buffer = buffer[end:]
                 self.make(rows, blobs)
+                self.rows = []
                 del rows, blobs  # an idle worker holds nothing of the last job
 
     def make(self, rows: list[tuple[Any, ...]], blobs: memoryview | None) -> None:
         """Make the calls of one frame, in order."""
         clock, words, getpid = time.monotonic_ns, self.words, os.getpid
-        at = 0
+        self.rows, at = rows, 0
         started = clock()
         for job, fn, call, needs, due in rows:
             if job == 0:
@@ -254,10 +258,12 @@ class Loop:
         os._exit(0)
 
     def learn(self, what: int, number: Any, data: Any) -> None:
-        """Take what the parent tells: a function, or how to prepare `__main__`."""
+        """Take what the parent tells: a function, what to say of jobs, or how to prepare `__main__`."""
         if what == wire.DEFINE:
             self.pickled[number] = data
             self.unproven[number] = PROVEN_RUNS
+        elif what == wire.ABOUT:
+            self.about = data
         elif not self.main_ready:
             from multiprocessing import spawn
 

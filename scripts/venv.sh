@@ -2,6 +2,7 @@
 # shellcheck shell=bash
 #
 #   make_venv EXTRAS    EXTRAS is "" or a list such as "test"
+#   add_extra EXTRA     one that can be done without, if the registry gives it
 #
 # Afterwards "$python" is the interpreter of .venv.  A .venv that is complete and
 # belongs to this place, this interpreter and this pyproject.toml is used again.
@@ -40,6 +41,19 @@ make_venv() {
     rm -f "$stamp"
     "$python" -m pip install --quiet --disable-pip-version-check --editable ".${extras:+[$extras]}" >&2
     printf '%s\n' "$wanted" >"$stamp"
+}
+
+add_extra() {
+    local extra=$1 stamp=.venv/installed-$1 wanted
+    wanted=$(cksum <pyproject.toml)
+    if [ -f "$stamp" ] && [ "$(<"$stamp")" = "$wanted" ]; then return; fi
+    say "installing the extra: $extra"
+    if "$python" -m pip install --quiet --disable-pip-version-check --retries 1 --timeout 15 \
+        --only-binary numpy,scipy,scikit-learn --editable ".[$extra]" >&2; then
+        printf '%s\n' "$wanted" >"$stamp"
+    else
+        say "the extra $extra is not to be had here: what needs it will be skipped"
+    fi
 }
 
 # Some systems ship venv without ensurepip; the pip that is there can serve the new environment.

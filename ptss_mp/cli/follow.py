@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .attempts import ExecutionLog
     from .pool import RunExecutor
 
+REPORTS = 4  # jobs whose own words stand in the line of progress
 PROGRESS_S = 1.0  # a line of progress at most so often
 CUT_OFF = ("cancelled", "interrupted")  # here it is a stop that cancels: such a job has not run
 
@@ -68,6 +69,7 @@ class Following:
         self._expected: int | None = None
         self._all_settled = threading.Event()
         self._shown = (0, time.monotonic())
+        self._reported = ""
 
     def settled(self, future: AnyFuture[Any]) -> None:
         """Take one settled job into account (a done-callback)."""
@@ -137,12 +139,16 @@ class Following:
         """Show a line if the last one is a second old and something has changed."""
         done, now = self._done, time.monotonic()
         before, at = self._shown
-        if self._quiet or done == before or now - at < PROGRESS_S:
+        if self._quiet or now - at < PROGRESS_S:
             return
-        self._shown = (done, now)
+        reported = _reported(self.pool)
+        changed = done != before or reported != self._reported
+        self._shown, self._reported = (done, now), reported
+        if not changed:
+            return
         rate = (done - before) / (now - at)
         running, failed = self.pool.status().running, len(self.failed)
-        told = f"{done}/{self.total} done, {failed} failed, {running} running, {rate:.0f} jobs/s"
+        told = f"{done}/{self.total} done, {failed} failed, {running} running, {rate:.0f} jobs/s{reported}"
         text.say(told, done=done, total=self.total, failed=failed, running=running)
 
     @property
@@ -166,3 +172,11 @@ def _cut_off(outcome: Outcome[Any]) -> bool:
     from ..errors import PoolBroken
 
     return outcome.status.value in CUT_OFF or isinstance(outcome._cause, PoolBroken)
+
+
+def _reported(pool: RunExecutor) -> str:
+    """Return what the first few running jobs tell of themselves (`current().progress`)."""
+    from ..observe.progress import report_text
+
+    told = [f" | {future._use.name}: {report_text(report)}" for future, report in pool._pool.progress()]
+    return "".join(told[:REPORTS]) + (f" | {len(told) - REPORTS} more" if len(told) > REPORTS else "")

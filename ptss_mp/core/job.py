@@ -21,6 +21,7 @@ RELEASE_SHIFT = ID_BITS
 PRIORITY_SHIFT = RELEASE_SHIFT + RELEASE_BITS
 DUE_SHIFT = PRIORITY_SHIFT + PRIORITY_BITS
 ID_MASK = (1 << ID_BITS) - 1
+PENDING_MAX = 1 << (ID_BITS - 1)  # jobs held at once, as a bound that anybody may ask for
 RELEASE_MASK = (1 << RELEASE_BITS) - 1
 NEVER = 1 << 61  # ns; 73 years after boot: later than any instant that a clock here can show
 PRIORITY_MIDDLE = 1 << (PRIORITY_BITS - 1)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..core.story import Line, narrate, story
 from ..outcome import Status
 from ..shell.clock import wall
+from .progress import report_text
 
 if TYPE_CHECKING:
     from ..pool import Pool
@@ -44,6 +45,9 @@ class Narrator:
         self._futures = pool.futures
         self._fn = fn
         self._names: dict[int, str] = {}
+        self._put = pool.callbacks.put
+        self._reports: tuple[int, list[Any]] | None = None  # not yet told; one at most: the last word counts
+        self._told: dict[int, int] = {}  # job -> version of its report
 
     def names(self, events: Any) -> None:
         """Note the names of submitted jobs, while their Futures are there (loop thread)."""
@@ -57,3 +61,17 @@ class Narrator:
         for line in narrate(events, commands):
             name = self._names.get(line.job, "") if line.what not in _LAST else self._names.pop(line.job, "")
             self._fn(_event(line, name))
+
+    def progress(self, now: int, reports: list[Any]) -> None:
+        """Take what running jobs have told of themselves (loop thread)."""
+        waiting, self._reports = self._reports, (now, reports)
+        if waiting is None:
+            self._put(self._tell)
+
+    def _tell(self) -> None:
+        assert self._reports
+        (now, reports), self._reports = self._reports, None  # one that comes in between is seen at the next look
+        told, self._told = self._told, {future._id: report.version for future, report in reports}
+        for future, report in reports:
+            if told.get(future._id) != report.version:
+                self._fn(Event(wall(now), future._id, future._use.name, "progress", report_text(report)))

@@ -15,7 +15,7 @@ import os
 import struct
 from collections import deque
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import marker, wire
 from ..core.scheduler import ENDS
@@ -24,6 +24,9 @@ from ..warden.protocol import FDS, HEAD, RUN, RUNS, RUNS_AT, SLOT_BYTES, VERDICT
 from ..wire import ANSWERS, BLOB_BYTES_MAX, CALLS, COSTS, FACT, VALUE
 from .clock import monotonic_ns
 from .report import KEPT_BYTES, Report
+
+if TYPE_CHECKING:
+    from .use import Use
 
 READ_BYTES = 64 << 10  # what a pipe holds
 READ_LARGE_BYTES = 1 << 20  # the rest of a large frame
@@ -51,6 +54,7 @@ class Channel:
     Attributes:
         sent: attempts sent, ever: the number of the next one.
         known: numbers of the functions it has been told.
+        about, use: what `wire.ABOUT` said last; whose jobs it tells the whole truth of.
         given: the jobs it was sent and has not answered, in order (the core's own queue of this worker).
         flushes: frames of small answers read so far, to compare with the page's generation.
         peeked: jobs whose answer was read from the page and will come by the pipe once more.
@@ -67,11 +71,11 @@ class Channel:
     """
 
     __slots__ = (
-        "answered", "answers_fd", "base_bytes", "buried", "calls_fd", "cpu_ns", "died_at", "dry", "err_at",
+        "about", "answered", "answers_fd", "base_bytes", "buried", "calls_fd", "cpu_ns", "died_at", "dry", "err_at",
         "err_fd", "failure", "fault_fd", "flushes", "given", "greeted", "grew_at", "known", "limit_words", "limits",
         "log_at", "log_fd", "main", "need", "number", "observed", "out_at", "out_fd", "page", "partial",
         "peak_bytes", "peeked", "pid", "pidfd",
-        "punched", "ready", "recalled", "revoked", "runs", "sent", "slot", "status", "unsent", "verdict",
+        "punched", "ready", "recalled", "revoked", "runs", "sent", "slot", "status", "unsent", "use", "verdict",
         "violation", "words",
     )  # fmt: skip
 
@@ -99,6 +103,8 @@ class Channel:
         os.set_blocking(self.calls_fd, False)
         self.given: Iterable[int] = ()
         self.known: set[int] = set()
+        self.about: tuple[Any, ...] = ()
+        self.use: Use | None = None
         self.peeked: set[int] = set()
         self.revoked: dict[int, int] = {}
         self.recalled: set[int] = set()
@@ -209,6 +215,11 @@ class Channel:
             if words[marker.RUNNING] == job:
                 return (job, began) if number == done else (0, 0)
         return 0, 0
+
+    def progress(self) -> marker.Progress | None:
+        """Return what the running job has told of itself last, if it did."""
+        told = marker.reported(self.page, self.words)
+        return told if told and told.job == self.marked()[0] else None
 
     def cell(self) -> tuple[int, int, int, int]:
         """Return the warden's verdict: (why, limit instant, ns observed, job); why 0: none."""
@@ -480,6 +491,7 @@ class Channel:
 
     def close(self) -> None:
         """Let go of everything."""
+        self.use = None  # no cycle: pool, channel, use, pool
         self.abandon()
         self.words.release()
         self.limit_words.release()

@@ -11,7 +11,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from ..core import events as on
 from ..core.job import NEVER, Prerequisite
 from ..core.scheduler import Scheduler
 from ..errors import PoolBroken
+from ..marker import Progress
 from ..outcome import EXIT_STATUS, Status
 from .callbacks import Callbacks
 from .channel import Answer, Channel
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 # Whoever owns an end stores it within microseconds, once it gets the interpreter lock; unless it is a `cancel`
 # that this very thread has begun, and a signal handler that cancels has interrupted.
 YIELDS_MAX = 1_000
+LOOK_NS = 500_000_000  # observers are told what running jobs report at most so often
 SLICE = 2_000  # submissions taken in one turn: about 3 ms, so that answers are never long unread
 
 
@@ -58,11 +60,13 @@ class Desk:
         self.ended = False  # nothing more will be settled by the loop
         self.broken: PoolBroken | None = None
         self.main_data: bytes = b""
+        self.environ: dict[str, str] = {}  # of workers, beside the program's own
         self.room: threading.Condition | None = None  # of max_pending
         self.observers: list[Any] = []  # observe.story.Narrator
         self.drainers: list[tuple[threading.Event, bool]] = []  # who waits, and whether for the unreleased too
         self.weights: set[int] = set()  # what the ends so far count in an exit status: at most 0, 1 and 3
         self.lateness = False  # some job may succeed after its deadline
+        self.look_at = NEVER  # when to look what running jobs report: only if somebody observes
         self.attempt_failed: Callable[[Outcome[Any]], None] | None = None  # told of each that another one follows
         # of the loop
         self.early: set[int] = set()  # jobs cancelled before their row was taken
@@ -117,6 +121,34 @@ class Desk:
         if not self.ended:
             self.wake()
         return True
+
+    def cancel_unsent(self, futures: Iterable[Future[Any]]) -> None:
+        """Cancel those that no worker was sent, soon: a moment's decision of the loop thread, for it alone sends.
+
+        A caller that looked by itself might kill one that starts just now.
+        """
+        left = deque(future for future in futures if not future.done())
+        if left:
+            self.control(lambda _now: self._cancel_unsent(left))
+
+    def _cancel_unsent(self, left: deque[Future[Any]]) -> None:
+        for _ in range(min(len(left), SLICE)):
+            future = left.popleft()
+            if not future.running():
+                self.cancel(future)
+        if left:
+            self.control(lambda _now: self._cancel_unsent(left))
+
+    def progress(self) -> list[tuple[Future[Any], Progress]]:
+        """Return what running jobs have told of themselves, as the pages say; costs nobody who does not ask."""
+        found = []
+        for channel in list(self.channels.values()):
+            with contextlib.suppress(ValueError):  # the page was let go of in this moment
+                told = channel.progress()
+                future = self.futures.get(told.job) if told else None
+                if told and future and future._pid == channel.pid:
+                    found.append((future, told))
+        return found
 
     def _began(self, future: Future[Any]) -> int:
         """Return since when the job's attempt runs, 0 if none does, by the marker page."""
@@ -261,6 +293,13 @@ class Desk:
         """Let observers know a step, behind the callbacks of what it settled."""
         for observer in observers:
             self.callbacks.put(lambda o=observer: o(events, commands))  # type: ignore[misc]
+
+    def look(self, now: int) -> None:
+        """Let observers know what running jobs report, and look again later; without observers that ends."""
+        if self.observers and (reports := self.progress()):
+            for observer in self.observers:
+                observer.progress(now, reports)
+        self.look_at = now + LOOK_NS if self.observers else NEVER
 
     def free_room(self) -> None:
         """Tell those who wait for `max_pending`."""

@@ -10,7 +10,7 @@ from ..core.job import NEVER
 from ..warden.protocol import TICK_MAX_NS
 from .channel import Channel
 from .hire import Warden
-from .rows import call_row
+from .rows import call_row, tell_about
 
 if TYPE_CHECKING:
     from ..future import Future
@@ -28,7 +28,7 @@ def dispatch(channel: Channel, futures: Sequence[Future[Any]], warden: Warden, m
         return False
     rows: list[tuple[Any, ...]] = []
     blobs: list[bytes] = []
-    first, last, hurry = channel.sent, None, False
+    first, last, hurry, told = channel.sent, None, False, channel.use
     if main and not channel.main:
         channel.main = True
         rows.append((0, wire.PREPARE_MAIN, 0, main, 0))
@@ -49,6 +49,8 @@ def dispatch(channel: Channel, futures: Sequence[Future[Any]], warden: Warden, m
         if function.number >= 0 and function.number not in channel.known:
             channel.known.add(function.number)
             rows.append((0, wire.DEFINE, function.number, function.pickled, 0))
+        if use is not told or future._extra is not None:
+            told = tell_about(channel, future, rows)
         rows.append(call_row(future, due, blobs))
     assert last is not None
     channel.limit(first, channel.sent - first, now, *last)

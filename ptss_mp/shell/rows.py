@@ -1,4 +1,4 @@
-"""A job's row for the worker: its call, and the values of its prerequisites, as bytes that nobody here decodes."""
+"""Rows for the worker: a job's call and the values of its prerequisites, as bytes that nobody here decodes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .. import wire
+from ..core.job import NEVER
 from .report import make_outcome
 
 if TYPE_CHECKING:
     from ..future import Future
+    from .channel import Channel
+    from .use import Use
 
 
 def call_row(future: Future[Any], due: int, blobs: list[bytes]) -> tuple[Any, ...]:
@@ -24,6 +27,26 @@ def call_row(future: Future[Any], due: int, blobs: list[bytes]) -> tuple[Any, ..
         as_outcome = future._use.rules.run_if != "success"
         needs = [_need(need, as_outcome, blobs) for need in extra.needs]
     return future._id, future._use.function.number, call, needs, due
+
+
+def tell_about(channel: Channel, future: Future[Any], rows: list[tuple[Any, ...]]) -> Use | None:
+    """Say what `current()` tells in the jobs that follow, if it is not what was said last.
+
+    Jobs of one use share it, but for later attempts and deadlines that do not kill; so a run of them costs one row.
+
+    Returns:
+        The use of which the worker knows all that its next job needs, None if each has something of its own.
+    """
+    use, extra = future._use, future._extra
+    tries = extra.tries if extra else 0
+    due = 0 if use.rules.kill_at_deadline or future._due == NEVER else future._due
+    about = (use.name, use.key, tries + 1, use.rules.timeout_ns, due)
+    if about != channel.about:
+        channel.about = about
+        rows.append((0, wire.ABOUT, 0, about, 0))
+    shared = use.rules.kill_at_deadline and not tries and use.function.number >= 0  # no other is kept here
+    channel.use = use if shared else None
+    return channel.use
 
 
 def _need(future: Future[Any], as_outcome: bool, blobs: list[bytes]) -> tuple[int, Any, bool]:

@@ -88,7 +88,7 @@ class Supervisor(Desk):
 
     def _turn(self) -> None:
         self.events = []
-        at = min(self.core.wake_at, self.unexplained or NEVER, self.quit_at, self.warden_by)
+        at = min(self.core.wake_at, self.unexplained or NEVER, self.quit_at, self.warden_by, self.look_at)
         for _, handle, what in self.poller.ready(at, self.busy):
             handle(what)
         if self.halted:
@@ -112,6 +112,7 @@ class Supervisor(Desk):
         self.wardens += 1
         told = self.main_data  # as it is now: a caller may set it while the warden is being started
         config = self.config | {"main": pickle.loads(told) if told else None}
+        config["environ"] = config["environ"] | self.environ
         try:
             warden = self.warden = Warden(config, f"{self.tag}.{self.wardens}", self.slots)
         except OSError as error:
@@ -304,6 +305,8 @@ class Supervisor(Desk):
         now = monotonic_ns()
         if now >= self.warden_by:
             self._break(f"the warden is not ready after {self.core.start_timeout_ns / 1e9:g} s: what it preloads hangs")
+        if now >= self.look_at:
+            self.look(now)
         marks = {}
         for channel in list(self.channels.values()):
             if channel.died_at and now - channel.died_at >= STATUS_NS:

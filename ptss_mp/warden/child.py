@@ -16,7 +16,7 @@ import signal
 import sys
 from typing import Any
 
-from .. import logs, wire
+from .. import attempt, logs, wire
 from ..codec import describe
 from ..marker import PAGE_BYTES, READY
 from ..pipes import ANSWERS_FD, BOOT_FD, CALLS_FD, ERR_FD, FAULT_FD, LOG_FD, OUT_FD, PAGE_FD
@@ -46,7 +46,7 @@ def spawned() -> None:
         os.set_inheritable(fd, False)
     for name in boot["preload"]:
         __import__(name)
-    begin(boot["warden"], boot["options"])
+    begin(boot["warden"], boot["options"], boot["main"])
 
 
 def close_rest() -> None:
@@ -64,8 +64,12 @@ def place(fds: tuple[int, ...], inheritable: bool) -> None:
         os.dup2(fd, number, inheritable=inheritable)
 
 
-def begin(warden: int, options: dict[str, Any]) -> None:
-    """Settle the process's own affairs, then take calls."""
+def begin(warden: int, options: dict[str, Any], main: dict[str, Any] | None = None) -> None:
+    """Settle the process's own affairs, then take calls.
+
+    Args:
+        main: how to prepare `__main__`, if the initializer may need it; for jobs a row comes when one does.
+    """
     if options["capture"]:
         os.dup2(OUT_FD, 1)
         os.dup2(ERR_FD, 2)
@@ -90,7 +94,8 @@ def begin(warden: int, options: dict[str, Any]) -> None:
     os.close(PAGE_FD)
     gc.enable()
     wire.outer_workers = options["workers"]
-    if options["initializer"] and not _initialize(options["initializer"]):
+    attempt.begin()
+    if options["initializer"] and not _initialize(options, main):
         os._exit(1)
     words = memoryview(page).cast("Q")
     loop = Loop(page, words, options)
@@ -115,10 +120,24 @@ def _nothing(*_: Any) -> None:
     """SIGINT while a job has no handler of its own: Ctrl-C is the parent's to judge."""
 
 
-def _initialize(pickled: bytes) -> bool:
+def prepare_main(data: dict[str, Any], options: dict[str, Any]) -> None:
+    """Import the program's `__main__` as `__mp_main__`, as multiprocessing's spawn does."""
+    from multiprocessing import spawn
+
+    wire.importing_main = True
+    try:
+        spawn.prepare(data)
+    finally:
+        wire.importing_main = False
+    options["main"] = True
+
+
+def _initialize(options: dict[str, Any], main: dict[str, Any] | None) -> bool:
     """Run the pool's initializer; tell what it raised."""
     try:
-        function, args = pickle.loads(pickled)
+        if main and not options["main"]:
+            prepare_main(main, options)
+        function, args = pickle.loads(options["initializer"])
         function(*args)
     except BaseException as error:
         blob = describe(error, keep=False)

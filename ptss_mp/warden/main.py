@@ -29,7 +29,7 @@ import sys
 import time
 from typing import Any, NoReturn
 
-from .. import marker, wire
+from .. import marker
 from . import child, kernel, proc, protocol
 from .clock import Limits, Watched
 from .protocol import DUMP_NS, EXITED, FORK, FORKED, KILL, READY, TICK_MAX_NS, VERDICT
@@ -85,19 +85,7 @@ def import_all(config: dict[str, Any], options: dict[str, Any]) -> None:
         with contextlib.suppress(Exception, SystemExit):  # each worker will try by itself, and its job will say why
             getattr(importlib.import_module(module), function)(*args)
     if config["main"]:
-        prepare_main(config["main"], options)
-
-
-def prepare_main(data: dict[str, Any], options: dict[str, Any]) -> None:
-    """Import the program's `__main__` as `__mp_main__`, as multiprocessing's spawn does."""
-    from multiprocessing import spawn
-
-    wire.importing_main = True
-    try:
-        spawn.prepare(data)
-    finally:
-        wire.importing_main = False
-    options["main"] = True
+        child.prepare_main(config["main"], options)
 
 
 class Warden:
@@ -174,7 +162,7 @@ class Warden:
             elif data[:1] == b"M" and not self.options["main"] and not self.options["spawn"]:
                 kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # as at the start: it may hang
                 try:
-                    prepare_main(pickle.loads(data[1:]), self.options)
+                    child.prepare_main(pickle.loads(data[1:]), self.options)
                 except BaseException as error:
                     self.give_up(error)
                 kernel.prctl(kernel.PR_SET_PDEATHSIG, 0)
@@ -231,7 +219,7 @@ class Warden:
             if not self.options["spawn"]:
                 child.forked(ends, self.pid, self.options)
             boot = os.memfd_create("ptss_mp-boot")
-            facts = {"warden": self.pid, "options": self.options, "preload": self.config["preload"]}
+            facts = {name: self.config[name] for name in ("options", "preload", "main")} | {"warden": self.pid}
             os.write(boot, pickle.dumps(facts))
             child.place((*ends, boot), inheritable=True)
             path = list(self.config["path"])

@@ -31,6 +31,17 @@ def test_the_ten_lines(tmp_path: Path):
     assert plain(run.stdout) == plain(shown)
 
 
+def test_many_items(tmp_path: Path):
+    program = tmp_path / "many.py"
+    program.write_text(PYTHON[2])
+    run = subprocess.run(
+        [sys.executable, program], capture_output=True, text=True, timeout=CAP_S, check=True,
+        env={"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+    (shown,) = (text for kind, text in BLOCKS if kind == "text" and text.startswith("0 0\n"))
+    assert run.stdout == shown
+
+
 def test_the_jobs_file(tmp_path: Path):
     (tmp_path / "jobs.py").write_text(PYTHON[1])
     ended = ptss_mp("run", "jobs.py", "--no-progress", cwd=tmp_path)

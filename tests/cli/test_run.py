@@ -191,6 +191,16 @@ def test_progress_is_shown_and_can_be_silenced(tmp_path):
     assert len(ptss_mp("run", path, "--no-progress").lines) == 1
 
 
+def test_what_a_job_tells_of_itself_is_shown(tmp_path):
+    source = (
+        "from ptss_mp import current\n"
+        "@task\ndef long():\n    current().progress(3, 10, 'page\\x1b[2J 3')\n    time.sleep(2.5)\n"
+    )
+    shown = [line for line in ptss_mp("run", jobs_file(tmp_path, source)).lines if " done, " in line]
+    assert len(shown) == 1, "told once, for nothing changed after it"
+    assert shown[0].endswith("| long: 3 of 10, page\\x1b[2J 3")
+
+
 def test_debug_shows_each_transition(tmp_path):
     ended = ptss_mp("run", jobs_file(tmp_path, OK), "--log-level", "debug")
     assert ended.status == 0

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ptss_mp import task
+from ptss_mp import current, task
 
 holding = ctypes.PyDLL(None)  # calls into it keep the interpreter lock
 HANG = 1_000  # seconds that a hanging job would take
@@ -769,3 +769,157 @@ def record(log: str, number: int, seconds: float) -> int:
         time.sleep(seconds)
     os.write(fd, number.to_bytes(4, "little") + b"\1\0\0\0")
     return number
+
+
+# ---- items of maps
+
+
+def call(call: tuple[Any, tuple[Any, ...]]) -> Any:
+    """Call what the item says."""
+    function, args = call
+    return function(*args)
+
+
+def maybe_crash(item: tuple[int, str | None]) -> int:
+    number, kind = item
+    if kind:
+        crash(kind)
+    return number
+
+
+def note_pid(_: Any) -> int:
+    time.sleep(0.0005)
+    return os.getpid()
+
+
+class Weak:
+    """A value that weak references can follow."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def shout(self) -> int:
+        return self.number
+
+
+# ---- what a job knows of itself
+
+
+def about_me() -> dict[str, Any]:
+    me = current()
+    assert me is not None
+    return {
+        "name": me.name, "key": me.key, "attempt": me.attempt, "deadline": me.deadline,
+        "remaining": me.remaining(), "state": dict(me.state),
+    }  # fmt: skip
+
+
+def named_twice(n: int) -> tuple[str, str, int]:
+    me = current()
+    return me.name, me.key, me.attempt
+
+
+def third_time() -> int:
+    """Succeed in the third attempt: the first raises, the second crashes."""
+    attempt = current().attempt
+    if attempt == 1:
+        raise ValueError("first")
+    if attempt == 2:
+        os.abort()
+    return attempt
+
+
+def put(key: str, value: Any) -> int:
+    current().state[key] = value
+    return os.getpid()
+
+
+def found(key: str) -> tuple[int, Any]:
+    return os.getpid(), current().state.get(key)
+
+
+def setting_up(key: str, value: Any) -> None:
+    """Be an initializer that finds `.state` and nothing else."""
+    me = current()
+    me.state[key] = value
+    for name in ("name", "key", "attempt", "deadline", "remaining", "progress"):
+        try:
+            getattr(me, name)() if name == "remaining" else getattr(me, name)
+        except AttributeError as error:
+            me.state[name] = str(error)
+
+
+def remaining_twice(seconds: float) -> tuple[Any, Any]:
+    first = current().remaining()
+    time.sleep(seconds)
+    return first, current().remaining()
+
+
+def elsewhere() -> tuple[Any, Any, Any]:
+    """Ask in a thread of the job's, in a fork of it, and while arguments are decoded."""
+    told: list[Any] = []
+    thread = threading.Thread(target=lambda: told.append(current().name))
+    thread.start()
+    thread.join()
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(theirs, repr(current()).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    forked = os.read(ours, 100).decode()
+    os.close(ours)
+    os.close(theirs)
+    return told[0], forked, current().attempt
+
+
+class AsksWhileDecoded:
+    def __reduce__(self) -> Any:
+        return _name_now, ()
+
+
+def _name_now() -> str:
+    return current().name
+
+
+def reporting(fifo: str, *reports: tuple[Any, ...]) -> None:
+    """Tell how far it is, and wait at the gate after each report."""
+    for report in reports:
+        current().progress(*report)
+        gate(fifo)
+
+
+def reports_much(count: int) -> float:
+    me = current()
+    begin = time.perf_counter()
+    for n in range(count):
+        me.progress(n, count, "x" * 1_000_000 if n == 7 else "é\ud800\x1b[2J")
+    return time.perf_counter() - begin
+
+
+def scribbles_progress(fifo: str) -> None:
+    """Report truly, wait at the gate, write noise where reports stand, and wait again."""
+    import gc
+
+    from ptss_mp import marker
+
+    current().progress(1)
+    gate(fifo)
+    page = next(o for o in gc.get_objects() if type(o).__name__ == "Loop" and hasattr(o, "words")).page
+    rng = random.Random(5)
+    for _ in range(2_000):
+        noise = rng.randbytes(marker.PROGRESS.size + marker.TEXT_BYTES)
+        page[marker.PROGRESS_AT : marker.PROGRESS_AT + 8 + len(noise)] = bytes(8) + noise
+        job = marker.PROGRESS.pack(page[24:32] and int.from_bytes(page[24:32], "little"), float("nan"), -1, 1 << 60)
+        page[marker.PROGRESS_AT + 8 : marker.PROGRESS_AT + 8 + len(job)] = job
+    gate(fifo)
+
+
+def answer(request: bytes) -> bytes:
+    """Serve one request: double it; hang; or tell the pid in a file and hang."""
+    if request == b"hang":
+        time.sleep(HANG)
+    if request.startswith(b"log "):
+        note(request[4:].decode(), os.getpid())
+        time.sleep(HANG)
+    return request + request

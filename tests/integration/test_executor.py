@@ -1357,8 +1357,8 @@ def test_what_a_cancelled_job_had_come_to_is_told(pool, gate, tmp_path):
     running = ex.submit(deeds.gated, str(log), gate.path, "running")
     wait_for_lines(log, 1)
     waiting = ex.submit(deeds.gate_or_not, None)
+    assert waiting.cancel()  # first: it would start when the other is gone
     assert running.cancel()
-    assert waiting.cancel()
     outcome = running.outcome(0)
     assert outcome.attempts == 1
     assert outcome.started is not None
