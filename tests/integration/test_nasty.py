@@ -94,7 +94,9 @@ TABLE = {
     "also argument that cannot be rebuilt": Row(
         deeds.same, (deeds.Bad("raises"),), "not_picklable", NotLoadable, told="ValueError: no"
     ),
-    "also exception whose own constructor raises": raises(nasty.raise_picky, told="Picky: code 7"),
+    "also exception whose own constructor raises": Row(
+        nasty.raise_picky, (), "failed", nasty.Picky, told="Picky: code 7"
+    ),
     "also a group of what ends programs": raises(nasty.raise_group, told="several"),
     "also GeneratorExit": raises(deeds.stop_all, "generator", told="GeneratorExit"),
     "also crash in a thread": dies(nasty.crash_in_thread),
