@@ -471,7 +471,7 @@ def test_pause_lets_run_what_runs(pool, gate, tmp_path):
     ex.resume()
 
 
-def test_drain_waits_for_jobs_and_callbacks(pool):
+def test_drain_waits_for_jobs_and_callbacks(pool, gate):
     ex = pool(2)
     assert ex.drain(0)
     seen = []
@@ -482,7 +482,9 @@ def test_drain_waits_for_jobs_and_callbacks(pool):
     assert ex.drain(CAP_S)
     assert seen == [2]
     inside = []
-    ex.submit(deeds.double, 1).add_done_callback(lambda f: inside.append(_raises(RuntimeError, ex.drain)))
+    held = ex.submit(deeds.gate, gate.path)  # had it ended already, the callback would run in this thread
+    held.add_done_callback(lambda f: inside.append(_raises(RuntimeError, ex.drain)))
+    gate.open()
     assert ex.drain(CAP_S)
     assert inside == [True]
 

@@ -453,30 +453,28 @@ if __name__ == "__main__":
     for context in (None, "spawn"):
         with Executor(1, context) as ex:
             print(ex.submit(triple, 7).result(20), end=" ")
-            print(ex.submit({square}, 7).result(20), ex.submit({move}, {Point}(1)).result(20).x)
+            print(ex.submit(square, 7).result(20), ex.submit(move, Point(1)).result(20).x)
 """
 TOLD = ["21 49 2"] * 2
-# how it is called -> (file of the main, arguments, whether workers can have its functions: none imports `__main__.py`)
+# how it is called -> (file of the main, arguments)
 MAINS = {
-    "script": ("tool.py", ["app/tool.py"], True),
-    "-m submodule": ("tool.py", ["-m", "app.tool"], True),
-    "-m package": ("__main__.py", ["-m", "app"], False),
-    "folder": ("__main__.py", ["app"], False),
-    "zipapp": ("__main__.py", ["app.pyz"], False),
+    "script": ("tool.py", ["app/tool.py"]),
+    "-m submodule": ("tool.py", ["-m", "app.tool"]),
+    "-m package": ("__main__.py", ["-m", "app"]),
+    "folder": ("__main__.py", ["app"]),
+    "zipapp": ("__main__.py", ["app.pyz"]),
 }
 
 
 @pytest.mark.parametrize("how", MAINS)
 def test_functions_of_every_kind_of_main(tmp_path, how):
-    name, command, own = MAINS[how]
+    name, command = MAINS[how]
     package = "app." if command[0] == "-m" else ""
     app = tmp_path / "app"
     app.mkdir()
-    parts = {n: n if own else f"other.{n}" for n in ("square", "move", "Point")}
     (app / "__init__.py").touch()
-    (app / "other.py").write_text(MAIN.format(imports="def triple(x):\n    return 3 * x", **parts))
-    imports = f"import {package}other as other\nfrom {package}other import triple"
-    (app / name).write_text(MAIN.format(imports=imports, **parts))
+    (app / "other.py").write_text("def triple(x):\n    return 3 * x\n")
+    (app / name).write_text(MAIN.format(imports=f"from {package}other import triple"))
     zipapp.create_archive(app, tmp_path / "app.pyz", main=None if name == "__main__.py" else "tool:move")
     with running(tmp_path, [sys.executable, *command]) as process:
         out, err = process.communicate(timeout=CAP_S)
