@@ -21,7 +21,7 @@ from .trials import nothing_left, try_all
 SCHEMA = 1
 KERNEL_MIN = (5, 4)
 PYTHON_MIN = (3, 11)
-EXTRAS = {  # of pyproject.toml (a test compares), but "all" and "test"
+EXTRAS = {  # of pyproject.toml (a test compares), but "all" and those for tests
     "ui": ("rich",), "closures": ("cloudpickle",), "cron": ("cronsim", "tzdata"), "report": ("jinja2",),
     "web": ("starlette", "uvicorn"), "metrics": ("prometheus-client",), "joblib": ("joblib",),
     "dask": ("distributed",), "examples": ("pillow", "pypdfium2"),
