@@ -512,7 +512,7 @@ class Executor(ExecutorView):
     def stop(self, grace: float = 30.0) -> None:
         """Accept nothing more; what has not started is cancelled; what runs has `grace` seconds, then is killed.
 
-        Returns when all has ended; what was killed is `interrupted`.
+        Returns when all has ended, in a signal handler at once; what was killed is `interrupted`.
 
         Args:
             grace: seconds; 0 kills at once.

@@ -7,14 +7,39 @@ thread of its own does the rest.
 
 from __future__ import annotations
 
+import inspect
 import queue
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, Self
 
+FRAMES_MAX = 1_000  # looked through for a handler: as deep as Python recurses by default
 HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def interrupting() -> bool:
+    """Return True within a signal handler of the program's.
+
+    Python gives a handler the frame that it interrupts, which is the one below its own: no other function is called
+    so.  (What has bound another name to that argument, or was written in C, is not seen.)
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(FRAMES_MAX):
+        if frame is None or frame.f_back is None:
+            return False
+        code, below = frame.f_code, frame.f_back
+        count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
+        for name in code.co_varnames[:count]:
+            value = frame.f_locals.get(name)
+            if value is below or (type(value) is tuple and any(part is below for part in value)):
+                return True
+        frame = below
+    return False
 
 
 class Handlers:

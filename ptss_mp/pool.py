@@ -24,6 +24,7 @@ from .core import events as on
 from .declare import Options, Rules
 from .errors import ExecutorClosed, InvalidOption, PoolBroken, QueueFull
 from .future import Future, remains
+from .handlers import interrupting
 from .pickling import main_is_importable, names_main
 from .shell.supervisor import Supervisor
 from .shell.use import Function, by_reference
@@ -243,9 +244,15 @@ class Pool(Supervisor):
             self.control(lambda now: on.Stopped(now, grace_ns))
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait until loop and callbacks have ended; from a callback, until the loop has."""
+        """Wait until loop and callbacks have ended; from a callback, until the loop has.
+
+        In a signal handler it waits for nothing: the thread it has interrupted may hold what the end needs (the
+        standard library's `wait` holds the conditions of its Futures).
+        """
         if self.pid != os.getpid():
             return True
+        if interrupting():
+            return False
         until = None if timeout is None else time.monotonic() + timeout
         for thread in (self.thread, self.callbacks.thread):
             if thread is threading.current_thread():

@@ -486,3 +486,29 @@ def test_a_main_from_standard_input(tmp_path):
     with running(tmp_path, [sys.executable, "-"], stdin=subprocess.PIPE) as process:
         out, err = process.communicate(source, timeout=CAP_S)
     assert (process.returncode, out, err) == (0, "8\n", "")
+
+
+STOPPED_BY_A_HANDLER = """
+import signal
+from concurrent.futures import wait
+from ptss_mp import Executor
+if __name__ == "__main__":
+    ex = Executor(2)
+    def handler(number, frame):
+        ex.stop(0)
+    signal.signal(signal.SIGALRM, HANDLER)
+    futures = [ex.submit(deeds.nap, 0.01) for _ in range(5_000)]
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    while not all(future.done() for future in futures):
+        wait(futures, timeout=0)  # holds thousands of conditions at a time: the signal comes in the midst of it
+    ex.shutdown()
+    print(ex.state, len({future.outcome().status for future in futures} - {"succeeded", "cancelled", "interrupted"}))
+"""
+
+
+@pytest.mark.parametrize(
+    "handler", ["handler", "lambda *_: ex.stop(0)", "lambda *_: ex.shutdown(cancel_futures=True)"]
+)
+def test_an_end_from_a_signal_handler(tmp_path, handler):
+    """Regression: `stop` waited there for the loop, and the loop for what the interrupted thread held."""
+    assert run(tmp_path, OURS + "import deeds\n" + STOPPED_BY_A_HANDLER.replace("HANDLER", handler)) == ["stopped 0"]

@@ -39,7 +39,7 @@ ROOMS: dict[str, set[str]] = {
     "submission": WORDS | {"outcome", "future", "core.job", "pickling", "wire", "shell"},
     "handlers": set(),
     "life": {"handlers", "outcome", "pool", "units"},
-    "pool": BYTES | WORDS | {"future", "core", "pickling", "shell"},
+    "pool": BYTES | WORDS | {"future", "core", "handlers", "pickling", "shell"},
     "mapping": WORDS | {"future", "outcome", "core.job", "observe.progress"},
     "executor": BELOW,
     "joblib": WORDS | {"executor", "future", "pool"},
