@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 # that this very thread has begun, and a signal handler that cancels has interrupted.
 YIELDS_MAX = 1_000
 LOOK_NS = 500_000_000  # observers are told what running jobs report at most so often
+EARLY_NS = 1_000_000_000  # a thread does not need so long from the table of Futures to the inbox
 SLICE = 2_000  # submissions taken in one turn: about 3 ms, so that answers are never long unread
 
 
@@ -69,7 +70,8 @@ class Desk:
         self.look_at = NEVER  # when to look what running jobs report: only if somebody observes
         self.attempt_failed: Callable[[Outcome[Any]], None] | None = None  # told of each that another one follows
         # of the loop
-        self.early: set[int] = set()  # jobs cancelled before their row was taken
+        self.early: dict[int, int] = {}  # jobs cancelled before their row was taken, and when that was heard
+        self.aired_at = 0  # when `early` was last looked through
         self.answers: dict[int, Answer] = {}  # what workers answered, until the core has judged
         self.reports: dict[int, Report] = {}  # of attempts that died, likewise
         self.channels: dict[int, Channel] = {}  # by worker; callers read markers
@@ -170,16 +172,29 @@ class Desk:
         rows: list[Any] = [self.inbox.popleft() for _ in range(min(len(self.inbox), SLICE))]
         events = self._controlled(rows) if self.controls else []
         if self.early:
-            self.early, rows = self.early.difference(r[0] for r in rows), [r for r in rows if r[0] not in self.early]
+            rows = [row for row in rows if self.early.pop(row[0], None) is None]
+            self._air()
         if rows:
             if self.linked:
                 rows = [_linked(row) if row[4] else row for row in rows]
             events.append(on.Submitted(monotonic_ns(), rows))
         if self.gone:
             ids = [self.gone.popleft() for _ in range(len(self.gone))]
-            self.early.update({job for job in ids if job not in self.core.jobs}.difference(row[0] for row in rows))
-            events.append(on.Cancelled(monotonic_ns(), ids))
+            now, here = monotonic_ns(), {row[0] for row in rows}
+            self.early |= {job: now for job in ids if job not in self.core.jobs and job not in here}
+            events.append(on.Cancelled(now, ids))
         return events
+
+    def _air(self) -> None:
+        """Forget early cancels whose row will not come, now and then.
+
+        A job may have ended in the very moment in which it was cancelled: the core knows it no more, and its row
+        was taken long ago.  Those still to come stand in the inbox, or in the hands of a thread within `enqueue`.
+        """
+        now = monotonic_ns()
+        if not self.inbox and now - self.aired_at > EARLY_NS:
+            self.aired_at = now
+            self.early = {job: at for job, at in self.early.items() if now - at <= EARLY_NS}
 
     def _controlled(self, rows: list[Any]) -> list[on.Event]:
         """Take the controls at the head of the line; leave what follows one that follows rows to the next turn.

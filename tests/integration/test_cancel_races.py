@@ -18,6 +18,7 @@ from concurrent.futures import wait
 import deeds
 from support import CAP_S, Settled, lines, until, within
 
+from ptss_mp import Executor
 from ptss_mp.shell import supervisor
 
 CANCELS = int(os.environ.get("CANCELS", "100000"))
@@ -156,3 +157,14 @@ def runs(log):
         for number, end in RECORD.iter_unpack(file.read()):
             (ended if end else began)[number] += 1
     return began, ended
+
+
+def test_a_cancel_that_came_just_as_its_job_ended_is_forgotten():
+    """The core does not know the job any more, as it does not know one whose row is still to come."""
+    with Executor(max_workers=1) as ex:
+        job = ex.submit(abs, -1)
+        assert job.result(CAP_S) == 1
+        ex._pool.gone.append(job._id)  # the last that such a `cancel` does
+        ex._pool.wake()
+        until(lambda: ex._pool.early, "it is heard")
+        until(lambda: ex._pool.wake() or not ex._pool.early, "it is forgotten", 5.0)
