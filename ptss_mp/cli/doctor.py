@@ -21,11 +21,11 @@ from .trials import nothing_left, try_all
 SCHEMA = 1
 KERNEL_MIN = (5, 4)
 PYTHON_MIN = (3, 11)
-EXTRAS = {  # of pyproject.toml (a test compares), but "all" and those for tests
-    "ui": ("rich",), "closures": ("cloudpickle",), "cron": ("cronsim", "tzdata"), "report": ("jinja2",),
-    "web": ("starlette", "uvicorn"), "metrics": ("prometheus-client",), "joblib": ("joblib",),
-    "dask": ("distributed",), "examples": ("pillow", "pypdfium2"),
-}  # fmt: skip
+EXTRAS = {  # those of pyproject.toml that change something here (a test compares)
+    "closures": ("cloudpickle",),
+    "joblib": ("joblib",),
+    "examples": ("pillow", "pypdfium2"),
+}
 
 
 class Finding(NamedTuple):

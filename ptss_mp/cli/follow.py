@@ -147,9 +147,11 @@ class Following:
         if not changed:
             return
         rate = (done - before) / (now - at)
-        running, failed = self.pool.status().running, len(self.failed)
-        told = f"{done}/{self.total} done, {failed} failed, {running} running, {rate:.0f} jobs/s{reported}"
-        text.say(told, done=done, total=self.total, failed=failed, running=running)
+        running, cut = self.pool.status().running, sum(self.counts.get(status, 0) for status in CUT_OFF)
+        failed = len(self.failed) - cut
+        told = f"{done}/{self.total} done, {failed} failed, " + (f"{cut} cut off, " if cut else "")
+        told += f"{running} running, {rate:.0f} jobs/s{reported}"
+        text.say(told, done=done, total=self.total, failed=failed, cut_off=cut, running=running)
 
     @property
     def lost_attempts(self) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # "File "x.py", line 3, in f" of a traceback, "File "x.py", line 3 in f" of faulthandler
 _FRAME = re.compile(r'File "(.+?)", line (\d+),? in (\S+)')
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 LINE_CHARS_MAX = 1000  # a line of a summary is to be read
 
 
@@ -137,13 +138,13 @@ def frames(stack: str) -> list[tuple[str, int, str]]:
 
 
 def where(stack: str | None, prefer: str | None = None) -> str:
-    """Return "file:line in function" of the user's own innermost frame, "" without one.
+    """Return "file:line in function" of the user's own innermost frame, else of a library's; never of ours, "" then.
 
     Args:
         stack: as in an `Outcome`.
         prefer: a file whose frames are taken before all others.
     """
-    all_frames = frames(stack or "")
+    all_frames = [frame for frame in frames(stack or "") if not frame[0].startswith(_PACKAGE)]
     preferred = [frame for frame in all_frames if frame[0] == prefer]
     own = [frame for frame in all_frames if not _is_library(frame[0])]
     for file, line, name in (*preferred, *own, *all_frames):
@@ -161,8 +162,7 @@ def _short(file: str) -> str:
 
 
 def _is_library(file: str) -> bool:
-    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    paths = (package, sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
+    paths = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
     return "site-packages" in file or file.startswith(("<", *(path + os.sep for path in paths)))
 
 

@@ -45,14 +45,20 @@ def test_programs_read_it_on_stdout():
     assert machine["memory"]["total"] > machine["memory"]["available"] > 0
 
 
-def test_extras_are_those_of_the_package():
+def test_extras_are_those_of_which_something_is_used():
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     declared = {
         extra: tuple(re.match(r"[\w.-]+", package)[0] for package in packages)
         for extra, packages in project["optional-dependencies"].items()
         if extra not in ("all", "test", "neighbours")  # the last two are for tests
     }
-    assert declared == doctor.EXTRAS
+    sources = [path.read_text() for folder in ("ptss_mp", "examples") for path in (REPOSITORY / folder).rglob("*.py")]
+
+    def is_used(package):
+        module = {"pillow": "PIL"}.get(package, package.replace("-", "_"))
+        return any(re.search(rf"^\s*(import|from) {module}\b", source, re.MULTILINE) for source in sources)
+
+    assert doctor.EXTRAS == {extra: found for extra, found in declared.items() if any(map(is_used, found))}
 
 
 def test_an_extra_that_is_missing_is_named_with_the_command_that_installs_it():

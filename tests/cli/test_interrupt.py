@@ -50,6 +50,26 @@ def test_once_running_jobs_have_the_grace_and_nothing_new_starts(tmp_path, bell,
     assert "Traceback" not in ended.err
 
 
+def test_what_a_stop_cuts_off_is_not_called_failed(tmp_path, bell):
+    go = Bell(tmp_path, "go")
+    path = jobs_file(
+        tmp_path,
+        f"@task\ndef running():\n    {bell.ring('here')}\n    open({str(go.path)!r}).readline()\n"
+        "@task\ndef waiting(running): print('never')\n",
+    )
+    with start("run", path, "--workers", "1") as program:
+        bell.wait()
+        send(program, signal.SIGINT)
+        while "cut off" not in (line := program.stderr.readline()):
+            assert line, "it ended without a line of progress"
+            assert "1 failed" not in line
+        assert line.startswith("1/2 done, 0 failed, 1 cut off, 1 running"), line
+        with open(go.path, "w") as file:
+            file.write("go\n")
+        assert finish(program).status == 130
+    go.close()
+
+
 def test_twice_kills(tmp_path, bell):
     path = jobs_file(tmp_path, f"@task\ndef running():\n    {bell.ring('here')}\n    time.sleep(300)\n")
     report = tmp_path / "r.json"

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+import ptss_mp
 from ptss_mp.cli import exits, logs, text
 from ptss_mp.outcome import Outcome, Status
 
@@ -95,6 +96,9 @@ def test_where_is_the_users_own_innermost_line():
     assert text.where(TRACEBACK, "/home/me/jobs.py") == "/home/me/jobs.py:7 in outer"
     assert text.where(f'  File "{LIBRARY}", line 5 in f (most recent call first)') == f"{LIBRARY}:5 in f"
     assert text.where(None) == ""
+    ours = f'  File "{os.path.dirname(ptss_mp.__file__)}/pickling.py", line 32, in dumps\n'
+    assert text.where(ours) == "", "a result that cannot be pickled: nothing of the user's is to be seen"
+    assert text.where(f'{ours}  File "{LIBRARY}", line 5, in f\n') == f"{LIBRARY}:5 in f"
     assert text.where('  File "/x/jobs.py", line 3, in <module>') == "/x/jobs.py:3"
 
 
