@@ -40,7 +40,7 @@ class InvalidType(PtssError, TypeError):
 
 
 class ExecutorClosed(PtssError, RuntimeError):
-    """The executor accepts nothing more: it was shut down, stopped or is broken."""
+    """The executor, or this view of it, accepts nothing more: it was shut down or stopped."""
 
 
 class QueueFull(PtssError, queue.Full):

@@ -408,7 +408,8 @@ class Executor(ExecutorView):
         max_pending: `submit` blocks while so many jobs are held.
         spares: warm idle workers beyond `max_workers`; default 1, with an initializer 0.
         start_timeout: seconds within which a worker must be ready.
-        capture: "tee", True or False (API, Output).
+        capture: what jobs print: "tee": kept for the outcome (the last 64 KiB of each stream), and written through
+            the program's own streams when the attempt ends; True: kept only; False: the program's, as it comes.
         restart_intensity: (n, seconds): more than n unexplained deaths in that time break the pool.
         name: of threads and logs.
 

@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class Status(StrEnum):
-    """How a job ended.  The table of API section 2, for what exists so far."""
+    """How a job ended: one of these, for good.  `EXIT_STATUS` says what each counts, `_ERRORS` what it raises."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -155,7 +155,7 @@ class Outcome(Generic[T]):
         return _ERRORS[self.status](self)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all facts but the value, ready for JSON (API section 3, Outcome)."""
+        """Return all facts but the value, ready for JSON: instants as text, the signal as a number and by its name."""
         facts: dict[str, Any] = {}
         for f in fields(self):
             if f.name.startswith("_"):

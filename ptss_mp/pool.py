@@ -30,7 +30,7 @@ from .shell.supervisor import Supervisor
 from .shell.use import Function, by_reference
 from .shell.verdicts import extra_of
 
-WORKERS_MAX = 1_000  # each costs the parent nine descriptors
+WORKERS_MAX = 1_000  # each costs the parent eight descriptors (warden.protocol.FDS)
 NAMES_MAX = 10_000  # ended jobs that `after` finds by name; as many as `story` remembers
 NO_GUARD = """\
 a worker is importing this program's main module, and that started an Executor.

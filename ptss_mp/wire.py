@@ -31,7 +31,7 @@ BY_VALUE = -1  # fn of a call that carries its function
 INLINE_BYTES = 64 << 10  # a longer argument goes raw behind the rows, not through marshal
 BLOB_BYTES_MAX = 1 << 36  # 64 GiB: no result of a machine this is for is larger; a longer claim is no frame of ours
 
-# How an attempt ended: core.events.AnswerRow.end
+# How an attempt ended: `end` of core.events.AnswerRow (a test compares; workers import nothing of the core)
 OK, FAILED, RESULT_NOT_PICKLABLE, CALL_NOT_LOADABLE, WAS_REVOKED, HAD_EXPIRED = range(6)
 
 # Kinds of values.  Up to BOOL the value stands in the frame; the others are bytes until somebody asks.

@@ -1,4 +1,4 @@
-"""Exit statuses (API section 4), and what a run's outcomes come to."""
+"""Exit statuses (README, "A jobs file"), and what a run's outcomes come to."""
 
 from __future__ import annotations
 

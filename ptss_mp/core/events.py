@@ -17,7 +17,7 @@ from .job import Row
 
 SENDING = -1  # of Fired.marks: a large answer is on its way, which is not the job's time
 # How an attempt ended by the worker's own word: `AnswerRow.end`.
-OK, RAISED, RESULT_NOT_PICKLABLE, CALL_NOT_LOADABLE, REVOKED, EXPIRED, LOST = range(7)
+OK, FAILED, RESULT_NOT_PICKLABLE, CALL_NOT_LOADABLE, REVOKED, EXPIRED, LOST = range(7)
 
 
 class AnswerRow(NamedTuple):

@@ -42,7 +42,7 @@ class RestartWindow:
         return min(PAUSE_NS << deaths - 2, PAUSE_MAX_NS) if deaths > 1 else 0
 
 
-BACKOFF_NS = 1_000_000_000  # API, Retry: backoff=1.0, factor=2.0, jitter=0.1, max_delay=60.0
+BACKOFF_NS = 1_000_000_000  # one second, doubled each time, at most a minute, and a tenth of jitter
 BACKOFF_MAX_NS = 60 * BACKOFF_NS
 
 

@@ -12,7 +12,7 @@ from .clock import monotonic_ns, wall
 if TYPE_CHECKING:
     from ..future import Future
 
-KEPT_BYTES = 64 << 10  # of each stream, for the outcome (API, Output)
+KEPT_BYTES = 64 << 10  # of each stream, for the outcome; what is further back is dropped
 
 
 class Extra:

@@ -1,13 +1,13 @@
 """The warden: one thread; forks, watches, kills and reaps.
 
 Theory of operation.  Started by exec with five descriptors: control socket,
-pidfd of the parent, nudge eventfd, memfds of limits and configuration.  It is the one kill clock:
-it reads marker and limits at every tick and from there on a timer at the exact
-instant, so that no limit waits for the parent's interpreter lock.  It is a
-sub-reaper, so what a worker leaves behind comes here: an unknown child of the
-warden belongs to a dead or dying worker.  It ends everything when the control
-socket closes or the pidfd of the parent fires, whichever is first: a fork of
-the user's program may hold the socket.
+pidfd of the parent, nudge eventfd, memfds of limits and configuration.  It is
+the one kill clock: it reads marker and limits at every tick and from there on a
+timer at the exact instant, so that no limit waits for the parent's interpreter
+lock.  It is a sub-reaper, so what a worker leaves behind comes here: an unknown
+child of the warden belongs to a dead or dying worker.  It ends everything when
+the control socket closes or the pidfd of the parent fires, whichever is first:
+a fork of the user's program may hold the socket.
 
 Order that matters: a verdict is in its cell before the signal is sent; a pidfd
 is opened before its process can be reaped, and only this process reaps.

@@ -19,7 +19,7 @@ KILL = struct.Struct("<cQQB")  # b"K": worker, job, why; the parent has sent SIG
 # b"M" + pickle: prepare __main__ · b"Q": end everything
 
 # to the parent
-FORKED = struct.Struct("<cQIQB")  # b"P": worker, pid, resident bytes at the fork, __main__ prepared; + 7 descriptors
+FORKED = struct.Struct("<cQIQB")  # b"P": worker, pid, resident bytes at the fork, __main__ prepared; + FDS descriptors
 READY = struct.Struct("<cI")  # b"R": threads of the warden
 VERDICT = struct.Struct("<cQQBQQQQB")  # b"V": worker, job, why, at, observed ns, peak bytes, CPU ns, dumping
 EXITED = struct.Struct("<cQIiQQ")  # b"X": worker, pid, wait status (-errno: it was not born), peak bytes, CPU ns

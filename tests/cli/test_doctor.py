@@ -58,7 +58,7 @@ def test_extras_are_those_of_which_something_is_used():
         module = {"pillow": "PIL"}.get(package, package.replace("-", "_"))
         return any(re.search(rf"^\s*(import|from) {module}\b", source, re.MULTILINE) for source in sources)
 
-    assert doctor.EXTRAS == {extra: found for extra, found in declared.items() if any(map(is_used, found))}
+    assert {extra: found for extra, found in declared.items() if any(map(is_used, found))} == doctor.EXTRAS
 
 
 def test_an_extra_that_is_missing_is_named_with_the_command_that_installs_it():

@@ -71,7 +71,7 @@ class Core(RuleBasedStateMachine):
             self.step(on.WorkerDied(self.now, worker, 0, "crashed", False))
 
     @precondition(lambda self: any(self.queues.values()))
-    @rule(end=st.sampled_from([on.OK, on.OK, on.RAISED, on.EXPIRED]), count=st.integers(1, 3))
+    @rule(end=st.sampled_from([on.OK, on.OK, on.FAILED, on.EXPIRED]), count=st.integers(1, 3))
     def answer(self, end, count):
         worker = next(w for w, queue in self.queues.items() if queue)
         ids, self.queues[worker] = self.queues[worker][:count], self.queues[worker][count:]

@@ -178,7 +178,7 @@ class Worker:
 
 FATES = {
     "ok": ev.OK,
-    "raise": ev.RAISED,
+    "raise": ev.FAILED,
     "unpicklable": ev.RESULT_NOT_PICKLABLE,
     "unloadable": ev.CALL_NOT_LOADABLE,
 }

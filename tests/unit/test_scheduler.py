@@ -187,7 +187,7 @@ def test_a_long_chain_of_expired_jobs_is_no_recursion():
 def test_cascade_settles_with_the_blame():
     drive = Drive()
     drive.submit(row(1), row(2, after=[1]), row(3, after=[2]))
-    drive.answer(1, 1, end=on.RAISED)
+    drive.answer(1, 1, end=on.FAILED)
     assert drive.out[:2] == [do.Settle("failed", [1], []), do.Settle("dependency", [2, 3], [1, 2])]
 
 
@@ -281,7 +281,7 @@ def test_inherited_deadline_does_not_kill():
 @pytest.mark.parametrize(
     ("end", "status"),
     [
-        (on.RAISED, "failed"),
+        (on.FAILED, "failed"),
         (on.RESULT_NOT_PICKLABLE, "not_picklable"),
         (on.CALL_NOT_LOADABLE, "not_picklable"),
     ],
@@ -295,17 +295,17 @@ def test_end_by_the_workers_word(end, status):
 def test_retry_after_a_pause_and_no_more_than_asked():
     drive = Drive()
     drive.submit(row(1, Spec(1, retries=1)))
-    (again,) = drive.answer(1, 1, end=on.RAISED)
+    (again,) = drive.answer(1, 1, end=on.FAILED)
     assert again[:2] == (1, "failed")
     assert 0.9 * S <= again.until - drive.now <= 1.1 * S
     assert drive.wait(again.until - drive.now) == [do.Dispatch(1, [1])]
-    assert drive.answer(1, 1, end=on.RAISED) == [do.Settle("failed", [1], [])]
+    assert drive.answer(1, 1, end=on.FAILED) == [do.Settle("failed", [1], [])]
 
 
 def test_an_attempt_that_could_not_start_before_the_deadline_is_not_made():
     drive = Drive()
     drive.submit(row(1, Spec(1, retries=5), due=drive.now + S // 2))
-    assert drive.answer(1, 1, end=on.RAISED) == [do.Settle("failed", [1], [])]
+    assert drive.answer(1, 1, end=on.FAILED) == [do.Settle("failed", [1], [])]
 
 
 def test_only_the_running_job_is_blamed_for_a_death():
@@ -584,7 +584,7 @@ def test_close_and_drop_cancels_what_was_not_sent():
 def test_close_and_drop_leaves_what_pauses_between_two_attempts():
     drive = Drive()
     drive.submit(row(1, Spec(1, retries=1)), row(2, after=[1]))
-    (again,) = drive.answer(1, 1, end=on.RAISED)
+    (again,) = drive.answer(1, 1, end=on.FAILED)
     assert drive.step(on.Closed(drive.now, True)) == [do.Settle("cancelled", [2], [])]
     assert drive.wait(again.until - drive.now) == [do.Dispatch(1, [1])]
     assert drive.answer(1, 1) == [do.Settle("succeeded", [1], []), do.Halt("")]

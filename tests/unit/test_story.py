@@ -27,7 +27,7 @@ def test_a_job_that_crashed_and_was_made_again():
 def test_a_job_whose_prerequisite_failed():
     drive = Drive()
     drive.submit(row(1), row(2, after=[1]))
-    drive.answer(1, 1, end=on.RAISED)
+    drive.answer(1, 1, end=on.FAILED)
     last = story(drive.core.history, 2)[-1]
     assert (last.what, last.detail) == ("dependency", "by job 1")
 

@@ -8,6 +8,8 @@ import pytest
 
 from ptss_mp import wire
 from ptss_mp.codec import describe, encode
+from ptss_mp.core import events
+from ptss_mp.core.scheduler import ENDS
 
 
 @pytest.mark.parametrize("value", [0.0, -0.0, 1.5, math.inf, -math.inf, 5e-324])
@@ -60,3 +62,10 @@ class Speechless(Exception):
 
 def test_an_error_without_words_is_described_all_the_same():
     assert wire.unpack_error(describe(Speechless())).text == "(its text cannot be had)"
+
+
+def test_workers_and_core_mean_the_same_by_an_end():
+    names = ("OK", "FAILED", "RESULT_NOT_PICKLABLE", "CALL_NOT_LOADABLE", "REVOKED", "EXPIRED")
+    written = {"REVOKED": "WAS_REVOKED", "EXPIRED": "HAD_EXPIRED"}
+    assert [getattr(wire, written.get(name, name)) for name in names] == [getattr(events, name) for name in names]
+    assert events.LOST == len(names) == len(ENDS) - 1, "no worker says that"
