@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, overload
 
 from .errors import InvalidOption, InvalidType
-from .units import aware, duration_ns, nearest, text, whole
+from .units import duration_ns, flag, instant, keywords, nearest, one_of, sequence, start, text, whole
 
 PRIORITY_MAX = (1 << 15) - 1  # the core's key has 16 bits for it
 RETRIES_MAX = 1000  # a job that died a thousand times will not live
@@ -41,60 +41,19 @@ class _Unset:
 UNSET: Any = _Unset()
 
 
-def _instant(value: Any, what: str) -> None:
-    if isinstance(value, datetime):
-        aware(value, what)
-    else:
-        duration_ns(value, what)
-
-
-def _start(value: Any, what: str) -> None:
-    if isinstance(value, datetime):
-        aware(value, what)
-    elif isinstance(value, timedelta | str):
-        duration_ns(value, what)
-    else:
-        raise InvalidType(
-            f"{what} must be an aware datetime, a timedelta or text like '90s', not {type(value).__name__}"
-        )
-
-
-def _flag(value: Any, what: str) -> None:
-    if not isinstance(value, bool):
-        raise InvalidType(f"{what} must be True or False, not {type(value).__name__}")
-
-
-def _one_of(*legal: str) -> Callable[[Any, str], None]:
-    def check(value: Any, what: str) -> None:
-        if value not in legal:
-            raise InvalidOption(f"{what} must be one of {', '.join(map(repr, legal))}, not {value!r}")
-
-    return check
-
-
-def _tuple(value: Any, what: str) -> None:
-    if not isinstance(value, tuple | list):
-        raise InvalidType(f"{what} must be a tuple, not {type(value).__name__}")
-
-
-def _mapping(value: Any, what: str) -> None:
-    if not isinstance(value, Mapping) or not all(isinstance(k, str) for k in value):
-        raise InvalidType(f"{what} must be a mapping with text keys, not {type(value).__name__}")
-
-
 _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "name": text,
     "priority": lambda v, w: whole(v, w, -PRIORITY_MAX, PRIORITY_MAX),
-    "start_time": _start,
-    "deadline": _instant,
-    "on_miss": _one_of("kill", "finish"),
+    "start_time": start,
+    "deadline": instant,
+    "on_miss": one_of("kill", "finish"),
     "timeout": duration_ns,
     "after": lambda _v, _w: None,  # the executor knows Futures and names, and refuses the rest
-    "run_if": _one_of("success", "done", "failure"),
+    "run_if": one_of("success", "done", "failure"),
     "retries": lambda v, w: whole(v, w, 0, RETRIES_MAX),
-    "fresh": _flag,
-    "args": _tuple,
-    "kwargs": _mapping,
+    "fresh": flag,
+    "args": sequence,
+    "kwargs": keywords,
 }
 NULLABLE = frozenset(("name", "start_time", "deadline", "timeout", "after", "args", "kwargs"))
 DECLARED_ONLY = ("args", "kwargs")  # for `task`, not for `submit`

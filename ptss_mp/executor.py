@@ -10,32 +10,30 @@ import concurrent.futures as cf
 import weakref
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from itertools import count
 from typing import Any, NamedTuple, NoReturn, Self, TypeVar
 
 from . import wire
-from .core.job import NEVER, PENDING_MAX
-from .core.scheduler import Scheduler
-from .declare import DECLARED_ONLY, RULED, UNSET, Options, Rules, Task, rules
+from .core.job import NEVER
+from .declare import RULED, Options, Rules, Task, rules
 from .declare import options as make_options
 from .errors import ExecutorClosed, InvalidOption, InvalidType
 from .future import Future
 from .life import serve, wait_for_work
+from .making import base_options, for_tasks_only, make_pool
 from .mapping import Maps
 from .observe.story import Event
-from .pool import WORKERS_MAX, Pool, State, cpus, spawns
+from .pool import Pool, State
 from .shell.clock import monotonic_ns
 from .shell.report import Extra
 from .shell.use import Function, Use
-from .submission import born_failed, instants, name_of, pickled_call, pickled_initializer
-from .units import duration_ns, nearest, whole
+from .submission import born_failed, instants, name_of, pickled_call
+from .units import duration_ns, nearest
 
 T = TypeVar("T")
 
 COMPILED_MAX = 1_000  # sets of options kept ready for views that ask for the same again
 _SCALARS = frozenset((int, float, bool, type(None)))
 _TEXTS = frozenset((str, bytes))
-_numbers = count(1)
 
 
 class Snapshot(NamedTuple):
@@ -252,9 +250,7 @@ class ExecutorView(Maps):
 
     def _merged(self, options: dict[str, Any]) -> tuple[Options, Options, Rules]:
         given = make_options(**options)
-        for field in DECLARED_ONLY:
-            if getattr(given, field) is not UNSET:
-                raise InvalidOption(f"{field} belongs to a task; submit takes arguments as they are")
+        for_tasks_only(given)
         more = self._given | given
         merged = self._pool.base | more
         return more, merged, rules(merged) if RULED.intersection(options) else self._rules
@@ -435,57 +431,13 @@ class Executor(ExecutorView):
         restart_intensity: tuple[int, float] = (10, 10.0),
         name: str | None = None,
     ) -> None:
-        if type(max_workers) is int and max_workers <= 0:
-            raise InvalidOption(f"max_workers must be greater than 0, not {max_workers}")
-        workers = cpus() if max_workers is None else whole(max_workers, "max_workers", 1, WORKERS_MAX)
-        if initializer is not None and not callable(initializer):
-            raise InvalidType("initializer must be callable")
-        if spares is None:
-            spares = 0 if initializer else 1
-        whole(spares, "spares", 0, WORKERS_MAX)
-        tasks = 0
-        if max_tasks_per_child is not None:
-            tasks = whole(max_tasks_per_child, "max_tasks_per_child", 1, PENDING_MAX)
-        if max_pending is not None:
-            whole(max_pending, "max_pending", 1, PENDING_MAX)
-        if capture not in ("tee", True, False):
-            raise InvalidOption(f"capture must be 'tee', True or False, not {capture!r}")
-        if not isinstance(options, Options):
-            raise InvalidType(f"options must be Options(...), not {type(options).__name__}")
-        if isinstance(preload, str):
-            raise InvalidType("preload must be a list of module names, not one text")
-        try:
-            intensity, period = restart_intensity
-        except (TypeError, ValueError):
-            raise InvalidType("restart_intensity must be (number of deaths, seconds)") from None
-        spawned = spawns(mp_context)
-        config: dict[str, Any] = {
-            "options": {
-                "capture": capture is not False,
-                "dump": True,
-                "spawn": spawned,
-                "main": False,
-                "workers": workers,
-                "initializer": pickled_initializer(initializer, tuple(initargs)) if initializer else b"",
-                "say_ready": spawned or initializer is not None,
-            },
-            "preload": tuple(preload),
-            "calls": [],
-        }
-        core = Scheduler(
-            workers,
-            spares,
-            tasks,
-            whole(intensity, "restart_intensity", 0, PENDING_MAX),
-            duration_ns(period, "restart_intensity"),
-            0 if start_timeout is None else duration_ns(start_timeout, "start_timeout"),
-        )
-        slots = 2 * (workers + spares) + 16  # the dying keep theirs until they are reaped
-        title = name or f"ptss_mp-{next(_numbers)}"
-        pool = Pool(core, config, slots, capture == "tee", title, max_pending=max_pending)
-        pool.notice_main(config["options"]["initializer"])
-        pool.base = Options(fresh=True) | options if fresh else options
-        super().__init__(pool, Options(), pool.base, rules(pool.base), None)
+        base = base_options(options, fresh)
+        pool = make_pool(
+            max_workers, mp_context, initializer, initargs, max_tasks_per_child, preload, max_pending, spares,
+            start_timeout, capture, restart_intensity, name,
+        )  # fmt: skip
+        pool.base = base
+        super().__init__(pool, Options(), base, rules(base), None)
         weakref.finalize(self, pool.close_down, False).atexit = False
 
     def start(self) -> Self:

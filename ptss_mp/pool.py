@@ -22,7 +22,7 @@ from typing import Any
 from . import wire
 from .core import events as on
 from .declare import Options, Rules
-from .errors import ExecutorClosed, InvalidOption, PoolBroken, QueueFull
+from .errors import ExecutorClosed, PoolBroken, QueueFull
 from .future import Future, remains
 from .handlers import interrupting
 from .pickling import main_is_importable, names_main
@@ -314,16 +314,3 @@ def cpus() -> int:
         if quota != "max":
             usable = min(usable, -(-int(quota) // int(period)))
     return max(1, min(WORKERS_MAX, usable // wire.outer_workers))
-
-
-def spawns(context: Any) -> bool:
-    """Return True for a new interpreter per worker, False for forks of the warden."""
-    method = context if isinstance(context, str) or context is None else context.get_start_method()
-    if method == "fork":
-        raise InvalidOption(
-            "mp_context='fork' is refused: forking a program that has threads hands every lock they hold to the "
-            "worker, locked for ever; None (forks of a warden process) is as fast and safe, 'spawn' the slow way"
-        )
-    if method not in (None, "forkserver", "spawn"):
-        raise InvalidOption(f"mp_context must be None, 'forkserver' or 'spawn', not {method!r}")
-    return method == "spawn"

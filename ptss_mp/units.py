@@ -1,10 +1,14 @@
-"""Durations, whole numbers and names: read, checked, refused in one sentence."""
+"""What users give (durations, instants, numbers, names): read, checked, refused in one sentence.
+
+A check takes the value and what the user calls it.  It raises InvalidType for
+a wrong kind, InvalidOption for a value that can never be right.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -67,6 +71,51 @@ def aware(value: datetime, what: str) -> datetime:
     if value.tzinfo is None or value.utcoffset() is None:
         raise InvalidOption(f"{what} must carry a time zone; {value.isoformat()} has none")
     return value
+
+
+def instant(value: Any, what: str) -> None:
+    """Raise unless `value` is an aware datetime or a duration."""
+    if isinstance(value, datetime):
+        aware(value, what)
+    else:
+        duration_ns(value, what)
+
+
+def start(value: Any, what: str) -> None:
+    """Raise unless `value` is an aware datetime or a duration that is no bare number."""
+    if not isinstance(value, datetime | timedelta | str):
+        raise InvalidType(
+            f"{what} must be an aware datetime, a timedelta or text like '90s', not {type(value).__name__}"
+        )
+    instant(value, what)
+
+
+def flag(value: Any, what: str) -> None:
+    """Raise unless `value` is True or False."""
+    if not isinstance(value, bool):
+        raise InvalidType(f"{what} must be True or False, not {type(value).__name__}")
+
+
+def one_of(*legal: str) -> Callable[[Any, str], None]:
+    """Return a check that takes these words alone."""
+
+    def check(value: Any, what: str) -> None:
+        if value not in legal:
+            raise InvalidOption(f"{what} must be one of {', '.join(map(repr, legal))}, not {value!r}")
+
+    return check
+
+
+def sequence(value: Any, what: str) -> None:
+    """Raise unless `value` is a tuple or a list."""
+    if not isinstance(value, tuple | list):
+        raise InvalidType(f"{what} must be a tuple, not {type(value).__name__}")
+
+
+def keywords(value: Any, what: str) -> None:
+    """Raise unless `value` is a mapping with text keys."""
+    if not isinstance(value, Mapping) or not all(isinstance(k, str) for k in value):
+        raise InvalidType(f"{what} must be a mapping with text keys, not {type(value).__name__}")
 
 
 def text(value: Any, what: str) -> None:

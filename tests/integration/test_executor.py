@@ -8,6 +8,7 @@ import functools
 import logging
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -949,6 +950,32 @@ def test_contexts(pool):
     for fork in ("fork", multiprocessing.get_context("fork")):
         with pytest.raises(InvalidOption, match="locked for ever"):
             Executor(1, fork)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "error", "words"),
+    [
+        ("mp_context", 3, InvalidType, "context of multiprocessing"),
+        ("mp_context", "thread", InvalidOption, "'forkserver' or 'spawn'"),
+        ("initializer", 3, InvalidType, "callable"),
+        ("initargs", 3, InvalidType, "a tuple, not int"),
+        ("preload", "numpy", InvalidType, "not one text"),
+        ("preload", 3, InvalidType, "a list of module names"),
+        ("preload", ["numpy", 3], InvalidType, "a name in preload must be text"),
+        ("capture", "te", InvalidOption, "'tee', True or False"),
+        ("capture", 0, InvalidOption, "'tee', True or False"),
+        ("fresh", "yes", InvalidType, "True or False"),
+        ("name", "", InvalidOption, "1 to 1000 characters"),
+        ("name", 3, InvalidType, "must be text"),
+        ("restart_intensity", 3, InvalidType, "number of deaths, seconds"),
+        ("options", {"timeout": 5}, InvalidType, "Options(...)"),
+        ("options", Options(args=(1,)), InvalidOption, "args belongs to a task"),
+        ("options", Options(kwargs={"a": 1}), InvalidOption, "kwargs belongs to a task"),
+    ],
+)
+def test_constructing_refuses_what_can_never_be_right(argument, value, error, words):
+    with pytest.raises(error, match=re.escape(words)):
+        Executor(**{argument: value})
 
 
 @pytest.mark.parametrize("what", ["cwd", "env", "umask", "mask", "timer"])

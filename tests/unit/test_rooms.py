@@ -40,6 +40,7 @@ ROOMS: dict[str, set[str]] = {
     "handlers": set(),
     "life": {"handlers", "outcome", "pool", "units"},
     "pool": BYTES | WORDS | {"future", "core", "handlers", "pickling", "shell"},
+    "making": WORDS | {"core", "pool", "submission"},
     "mapping": WORDS | {"future", "outcome", "core.job", "observe.progress"},
     "executor": BELOW,
     "joblib": WORDS | {"executor", "future", "pool"},
