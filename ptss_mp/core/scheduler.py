@@ -14,7 +14,6 @@ estimate, so EDF is bent by about that much, and short jobs cost few system call
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
@@ -25,6 +24,7 @@ from . import events as on
 from .crew import RETURNS_MAX, Crew
 from .estimates import Estimates
 from .graph import GOOD, Waiting, judge, verdict
+from .history import History
 from .job import DUE_SHIFT, ID_MASK, NEVER, RELEASE_SHIFT, Prerequisite, Spec, key_of
 from .restart import RestartWindow, backoff_ns
 from .table import Worker
@@ -34,7 +34,6 @@ BUDGET_NS = 1 * MS  # work queued at one worker: what depth costs EDF (0.5 ms se
 DEPTH = 64  # jobs queued at one worker; the answer page and the ring of limits have as many places
 PEEK_NS = 2 * MS  # a worker with more than one job out is looked at after so much silence
 WORD_NS = 50 * MS  # a job so far beyond its limit without a word of the warden is killed from here
-HISTORY_ROWS = 50_000  # rows of events and commands kept for `story`; 10,000 jobs tell about so many
 
 ENDS = (GOOD, "failed", "not_picklable", "not_picklable", "protocol", "deadline", "protocol")  # by AnswerRow.end
 RETRIED = frozenset(("failed", "crashed", "timeout"))
@@ -70,8 +69,7 @@ class Scheduler(Crew):
         self.stop_at = NEVER
         # of the running step
         self._ended: dict[int, str] = {}  # jobs that ended otherwise than well in this very step
-        self.history: deque[tuple[Sequence[on.Event], list[do.Command], int]] = deque()
-        self._history_rows = 0
+        self.history = History()
 
     # ------------------------------------------------------------------ the door
 
@@ -108,7 +106,7 @@ class Scheduler(Crew):
         if self.closed and not self.halted and not self.jobs:
             self.halted = True
             out.append(do.Halt(self.broken))
-        self._remember(events, out)
+        self.history.remember(events, out)
         return out
 
     @property
@@ -506,18 +504,6 @@ class Scheduler(Crew):
         for worker in list(self.workers.values()):
             if worker.queue and not worker.leaving:
                 self._kill(worker, "interrupted", 0)
-
-    # ------------------------------------------------------------------ memory
-
-    def _remember(self, events: Sequence[on.Event], out: list[do.Command]) -> None:
-        rows = 1 + len(out)
-        for event in events:
-            if type(event) is on.Submitted or type(event) is on.Answered:
-                rows += len(event.rows)
-        self.history.append((events, out, rows))
-        self._history_rows += rows
-        while self._history_rows > HISTORY_ROWS and len(self.history) > 1:
-            self._history_rows -= self.history.popleft()[2]
 
 
 _NEVER_KEY = NEVER << DUE_SHIFT
