@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from . import wire
 from .outcome import Outcome, Status, load
-from .shell.report import Extra, Report, make_outcome
+from .shell.report import Extra, Report, finished_at, make_outcome
 
 if TYPE_CHECKING:
     from .shell.use import Use
@@ -147,7 +147,7 @@ class Future(cf.Future, Generic[T]):  # type: ignore[type-arg]
             return None
         end, facts = time.monotonic_ns(), self._report
         if self.done() and facts is not None:
-            end = facts.finished if isinstance(facts, Report) else facts[2] + facts[3]
+            end = finished_at(facts)
         left = (self._due - end) / max(1, self._due - self._release)
         if left <= 0:
             return "exceeded"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import os
-import pickle
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,6 +20,7 @@ from typing import Any, NamedTuple
 from . import declare
 from .declare import Declared, Task
 from .errors import PtssError
+from .pickling import dumps
 
 PREFIX = "jobsfile_"  # of the module's name, where an import of the file's stem would find something else
 
@@ -262,18 +262,9 @@ def _stored_all(args: Iterable[Any], of: str = "") -> list[bytes]:
 
 
 def _stored(value: Any, what: str) -> bytes:
-    """Return a value's pickle; cloudpickle's where plain pickle fails and it is installed."""
+    """Return a value's pickle."""
     try:
-        return pickle.dumps(value, 5)
-    except Exception as error:
-        told = _told(error)
-    try:
-        import cloudpickle  # type: ignore[import-not-found, import-untyped, unused-ignore]
-
-        return bytes(cloudpickle.dumps(value, 5))
-    except ImportError:
-        hint = "pip install 'ptss_mp[closures]' lets lambdas and closures through"
-        raise Refused(f"{what} cannot be pickled: {told}; {hint}") from None
+        return dumps(value)
     except Exception as error:
         raise Refused(f"{what} cannot be pickled: {_told(error)}") from None
 

@@ -28,7 +28,7 @@ from .channel import Answer, Channel
 from .clock import monotonic_ns
 from .poller import Poller
 from .records import replay
-from .report import Report, make_outcome
+from .report import Report, finished_at, make_outcome
 from .verdicts import explain_end, extra_of
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ class Desk:
                 if future._extra and type(report) is Report:
                     report.attempts += future._extra.tries
                 future._report = report
-                if late and _finished(report) > future._due:
+                if late and finished_at(report) > future._due:
                     self.weights.add(EXIT_STATUS[Status.DEADLINE])
                 if future._end(FINISHED):
                     self.callbacks.settled(future)
@@ -337,11 +337,6 @@ class Desk:
         """The last callback that was due has run (on the callback thread)."""
         if self.drainers:
             self.wake()
-
-
-def _finished(report: Report | tuple[int, int, int, int]) -> int:
-    """Return the instant at which a job succeeded."""
-    return report.finished if isinstance(report, Report) else report[2] + report[3]
 
 
 def _linked(row: Any) -> tuple[Any, ...]:

@@ -72,6 +72,11 @@ class Report:
         return "is gone, and nobody could tell how"
 
 
+def finished_at(report: Report | tuple[int, int, int, int]) -> int:
+    """Return the instant at which an attempt ended, by its Report or the bare row of its answer."""
+    return report.finished if isinstance(report, Report) else report[2] + report[3]
+
+
 def text_of(data: bytes | None) -> str | None:
     """Return captured output as text."""
     return None if data is None else data[-KEPT_BYTES:].decode("utf-8", "replace")
@@ -82,7 +87,7 @@ def make_outcome(future: Future[Any], report: Any = None) -> Outcome[Any]:
     report = report or future._report
     if not isinstance(report, Report):
         row = report
-        report = Report(future.status(), row[2] + row[3] if row else future._submitted)
+        report = Report(future.status(), finished_at(row) if row else future._submitted)
         if row:
             report.started, report.duration, report.attempts = row[2], row[3], 1
     now = monotonic_ns()  # nothing has ended later, whatever a worker's bytes say

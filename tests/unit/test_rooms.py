@@ -44,7 +44,7 @@ ROOMS: dict[str, set[str]] = {
     "mapping": WORDS | {"future", "outcome", "core.job", "observe.progress"},
     "executor": BELOW,
     "joblib": WORDS | {"executor", "future", "pool"},
-    "jobsimport": WORDS,
+    "jobsimport": WORDS | {"pickling"},
     "jobsfile": WORDS | {"core.graph", "jobsimport"},
     "cli": BELOW | {"cli"},
     "__main__": {"cli.main"},
