@@ -24,6 +24,7 @@ from typing import Any
 from . import attempt, marker, wire
 from .codec import describe, encode, with_blobs
 from .hygiene import Hygiene
+from .mainmodule import import_main, tell
 from .marker import BLOB, BLOBS_AT, COMPLETED, COUNT, FACTS_AT, NUMBER, REVOKED, RUNNING, STARTED, VALUES_AT
 from .pipes import ANSWERS_FD, CALLS_FD, ERR_FD, LOG_FD, OUT_FD, leave, read_rest, write_all
 from .wire import ANSWERS, CALLS, COSTS, FACT, NONE, OK, VALUE, WITH_COSTS
@@ -47,7 +48,7 @@ class Loop:
         self.pickled: dict[int, bytes] = {}  # decoded in the first attempt that needs them
         self.unproven: dict[int, int] = {}  # function -> clean runs still to be seen
         self.ran: set[int] = set()  # proven functions that ran since the last look
-        self.main_ready = options.get("main", False)
+        self.main_ready, self.initialized = options.get("main", False), bool(options["initializer"])
         self.about = ("", "", 1, 0, 0)  # wire.ABOUT
         self.rows: list[tuple[Any, ...]] = []  # of the frame that is being made
         self.count = self.blob_bytes = self.generation = self.completed = 0
@@ -252,7 +253,7 @@ class Loop:
             self.ran.clear()
 
     def retire(self) -> None:
-        """What a job has left here cannot be set back: end, between two jobs; those not begun go to others."""
+        """What is missing, or was left here by a job, cannot be set right: end; jobs not begun go to others."""
         if self.count:
             self.flush()
         os._exit(0)
@@ -264,14 +265,12 @@ class Loop:
             self.unproven[number] = PROVEN_RUNS
         elif what == wire.ABOUT:
             self.about = data
+        elif not self.main_ready and not self.initialized:
+            self.retire()  # the next one is born with it: what an import takes is no job's time
         elif not self.main_ready:
-            from multiprocessing import spawn
-
-            self.main_ready = wire.importing_main = True
+            self.main_ready = True
             try:
-                spawn.prepare(pickle.loads(data))
+                import_main(pickle.loads(data))
             except BaseException as error:  # no worker could do better: the pool ends, and says why
-                blob = describe(error, keep=False)
-                write_all(ANSWERS.pack(0, len(blob)) + blob)
+                tell(error)
                 os._exit(1)
-            wire.importing_main = False
