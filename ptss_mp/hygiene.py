@@ -13,6 +13,9 @@ import signal
 import sys
 import time
 
+from .settings import Settings
+
+SETTLE_NS = 50_000_000  # the second level (settings.py) costs 15 µs
 ENDING_S = 0.001  # a thread that was joined may be counted for a moment still; so long, twenty times
 REDIRECTED_NS = 1_000_000  # after a run of so long, whether the standard descriptors are what they were (10 µs)
 COLLECT_SHARE = 10  # a collection of more than the youngest objects may take so small a part of its job's time
@@ -23,7 +26,7 @@ class Hygiene:
 
     Attributes:
         spoiled: a thread that a job started still runs: nobody can end it, and it would act under the next job;
-            or the standard streams are gone.
+            or the standard streams are gone; or a setting cannot be set back.
     """
 
     def __init__(self) -> None:
@@ -40,6 +43,7 @@ class Hygiene:
         for fd in (0, 1, 2):
             self._poll.register(fd, 0)  # tells of those that are closed: one system call for all
         self.threads = _thread._count()
+        self.settings, self._settled_at = Settings(), time.monotonic_ns()
         self.spoiled = False
         self._tracked, self._collections = gc.get_count()[0], _collections()
         self._took_ns = [0, 0, 0]  # the last collection of each generation
@@ -67,13 +71,18 @@ class Hygiene:
         self._tracked, self._collections = gc.get_count()[0], collections
         return found
 
-    def tidy(self, duration_ns: int = 0) -> bool:
+    def tidy(self, duration_ns: int = 0, new: bool = False) -> bool:
         """Set back what differs; return True if anything did.
 
         Args:
             duration_ns: of the job; what costs more is looked at after a long one.
+            new: its function has not proven itself yet: the second level too, else every SETTLE_NS at most.
         """
-        found = False
+        found, now = False, time.monotonic_ns()
+        if new or now - self._settled_at > SETTLE_NS:
+            self._settled_at = now
+            found = self.settings.restore()
+            self.spoiled |= self.settings.lost
         if os.umask(self.umask) != self.umask:
             found = True
         if _cwd() != self.cwd:
@@ -103,7 +112,7 @@ class Hygiene:
             found = self.spoiled = True
         elif _thread._count() > self.threads:
             found = True
-            self.spoiled = self._outlived()
+            self.spoiled |= self._outlived()
         return found
 
     def _streams_are_gone(self, duration_ns: int) -> bool:

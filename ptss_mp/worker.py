@@ -230,7 +230,7 @@ class Loop:
             out, self.out_at, err, self.err_at, log, self.log_at, cpu - self.cpu_at, usage.ru_maxrss << 10
         ) + VALUE.pack(kind, raw if blob is None else len(blob))
         self.cpu_at = self.words[marker.CPU] = cpu
-        left |= self.hygiene.tidy(duration)
+        left |= self.hygiene.tidy(duration, fn in self.unproven or fn < 0)
         if fn in self.unproven:
             if left or spoke or duration > LONG_NS:
                 self.unproven[fn] = PROVEN_RUNS
