@@ -15,7 +15,7 @@ import time
 
 from .settings import Settings
 
-SETTLE_NS = 50_000_000  # the second level (settings.py) costs 15 µs
+SETTLE_NS = 50_000_000  # the second level (settings.py) costs 9 µs
 ENDING_S = 0.001  # a thread that was joined may be counted for a moment still; so long, twenty times
 REDIRECTED_NS = 1_000_000  # after a run of so long, whether the standard descriptors are what they were (10 µs)
 COLLECT_SHARE = 10  # a collection of more than the youngest objects may take so small a part of its job's time
