@@ -6,8 +6,10 @@ Level one: directory, environment, umask, signal mask, timers, standard streams,
 from __future__ import annotations
 
 import _thread
+import contextlib
 import gc
 import os
+import resource
 import select
 import signal
 import sys
@@ -18,6 +20,7 @@ from .settings import Settings
 SETTLE_NS = 50_000_000  # the second level (settings.py) costs 9 µs
 ENDING_S = 0.001  # a thread that was joined may be counted for a moment still; so long, twenty times
 REDIRECTED_NS = 1_000_000  # after a run of so long, whether the standard descriptors are what they were (10 µs)
+PEAK_BYTES = 1 << 20  # a peak is told to about so much; to forget one costs 15 µs
 COLLECT_SHARE = 10  # a collection of more than the youngest objects may take so small a part of its job's time
 
 
@@ -46,6 +49,7 @@ class Hygiene:
         self.settings, self._settled_at = Settings(), time.monotonic_ns()
         self.spoiled = False
         self._tracked, self._collections = gc.get_count()[0], _collections()
+        self._rest_bytes = 0  # the peak, when it was last forgotten
         self._took_ns = [0, 0, 0]  # the last collection of each generation
 
     def collect(self, duration_ns: int) -> bool:
@@ -70,6 +74,15 @@ class Hygiene:
             collections[generation] += 1
         self._tracked, self._collections = gc.get_count()[0], collections
         return found
+
+    def peak_bytes(self) -> int:
+        """Return the peak of resident memory since the last look; forget it, if it lies well above what is held now."""
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+        if peak > self._rest_bytes + PEAK_BYTES:
+            with contextlib.suppress(OSError), open("/proc/self/clear_refs", "wb", buffering=0) as file:
+                file.write(b"5")  # proc(5): the peak becomes what is resident now
+            self._rest_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+        return peak
 
     def tidy(self, duration_ns: int = 0, new: bool = False) -> bool:
         """Set back what differs; return True if anything did.

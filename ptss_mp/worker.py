@@ -16,7 +16,6 @@ import marshal
 import mmap
 import os
 import pickle
-import resource
 import sys
 import time
 from typing import Any
@@ -224,10 +223,9 @@ class Loop:
             self.out_at, self.err_at = os.lseek(OUT_FD, 0, 1), os.lseek(ERR_FD, 0, 1)
         log, self.logged = self.log_at, False
         self.log_at = os.lseek(LOG_FD, 0, 1)
-        usage = resource.getrusage(resource.RUSAGE_SELF)
         cpu = time.process_time_ns()
         costs = COSTS.pack(
-            out, self.out_at, err, self.err_at, log, self.log_at, cpu - self.cpu_at, usage.ru_maxrss << 10
+            out, self.out_at, err, self.err_at, log, self.log_at, cpu - self.cpu_at, self.hygiene.peak_bytes()
         ) + VALUE.pack(kind, raw if blob is None else len(blob))
         self.cpu_at = self.words[marker.CPU] = cpu
         left |= self.hygiene.tidy(duration, fn in self.unproven or fn < 0)

@@ -127,6 +127,25 @@ def test_what_was_added_or_raised_stays(pool):
     assert after["limit"][0] == 5_000
 
 
+def hold(size: int) -> int:
+    held = bytearray(size)
+    held[::4096] = b"x" * len(held[::4096])
+    return os.getpid()
+
+
+@CONTEXTS
+def test_a_peak_is_that_of_the_attempt(pool, context):
+    """Regression: a job of a millisecond was told the peak of the largest one before it."""
+    ex = pool(1, context, spares=0)
+    large, small, larger = (ex.submit(hold, size << 20) for size in (200, 20, 300))
+    outcomes = [future.outcome(CAP_S) for future in (large, small, larger)]
+    assert len({outcome.worker_pid for outcome in outcomes}) == 1
+    mebibytes = [outcome.max_rss >> 20 for outcome in outcomes]
+    assert 195 <= mebibytes[0] <= 260
+    assert 15 <= mebibytes[1] <= 80
+    assert 295 <= mebibytes[2] <= 360
+
+
 def lose() -> int:
     """Install a handler that Python does not know how to set back."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60))
