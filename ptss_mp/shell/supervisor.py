@@ -287,6 +287,8 @@ class Supervisor(Desk):
         elif channel.failure:
             self.callbacks.log(WARNING, "an initializer raised %s: %s", channel.failure.type_name, channel.failure.text)
             self.config["why"] = f"{channel.failure.type_name}: {channel.failure.text}\n{channel.failure.traceback}"
+        elif channel.dismissed and why == "crashed":
+            why = "left"
         ready = bool(job) or channel.greeted  # else it died before it could take a job
         self.events.append(on.WorkerDied(monotonic_ns(), channel.number, job, why, ready))
         channel.close_pipes()
