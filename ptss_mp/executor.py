@@ -338,6 +338,9 @@ class ExecutorView(Maps):
         for future in [f for f in list(self._pool.futures.values()) if self._owns(f)]:
             future.cancel()
 
+    def __repr__(self) -> str:
+        return f"<view of {self._pool.name}, {self.state}, {self._given}>"
+
     @property
     def state(self) -> State:
         """Where the pool stands."""
@@ -439,6 +442,9 @@ class Executor(ExecutorView):
         pool.base = base
         super().__init__(pool, Options(), base, rules(base), None)
         weakref.finalize(self, pool.close_down, False).atexit = False
+
+    def __repr__(self) -> str:
+        return f"<Executor {self._pool.name}, {self.state}, {self._max_workers} workers>"
 
     def start(self) -> Self:
         """Start threads and warden; never blocks, may be called again.

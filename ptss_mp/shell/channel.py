@@ -120,7 +120,7 @@ class Channel:
         self.observed: tuple[int, int] = (0, 0)  # limit instant, ns observed: of the warden's verdict
         self.verdict: tuple[int, str] | None = None
         self.violation = ""
-        self.failure: wire.ErrorFacts | None = None  # what its initializer raised
+        self.failure: wire.ErrorFacts | None = None  # what its initializer raised, or the import of the main module
         self.buried = self.ready = self.greeted = self.dismissed = False
 
     # ---- to the worker

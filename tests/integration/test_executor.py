@@ -978,6 +978,13 @@ def test_constructing_refuses_what_can_never_be_right(argument, value, error, wo
         Executor(**{argument: value})
 
 
+def test_what_a_prompt_shows():
+    with Executor(2, name="night") as ex:
+        assert repr(ex) == "<Executor night, running, 2 workers>"
+        assert repr(ex.options(timeout=5)) == "<view of night, running, Options(timeout=5)>"
+    assert repr(ex) == "<Executor night, stopped, 2 workers>"
+
+
 @pytest.mark.parametrize("what", ["cwd", "env", "umask", "mask", "timer"])
 def test_what_a_job_leaves_changed_is_set_back(pool, tmp_path, what):
     ex = pool(1, spares=0)
