@@ -53,7 +53,7 @@ class Loop:
         self.count = self.blob_bytes = self.generation = self.completed = 0
         self.flushed_at = self.tidied_at = 0
         self.out_at = self.err_at = self.log_at = 0
-        self.logged = False  # something was, since the last look
+        self.heard = False  # something was printed or logged since the last look
         self.cpu_at = words[marker.CPU] = time.process_time_ns()
         self.streams = (sys.stdout, sys.stderr)
         attempt.serve(self)
@@ -111,7 +111,7 @@ class Loop:
             if blob is not None and len(blob) > marker.BLOBS_MAX:
                 words[marker.SENDING] = 1  # transfer is not the job's time
             costs = b""
-            if fn in self.unproven or fn < 0 or ended - started > LONG_NS or self.logged:
+            if fn in self.unproven or fn < 0 or ended - started > LONG_NS or self.heard:
                 costs = self.examine(fn, ended - started, kind, raw, blob)
                 kind, raw = kind | WITH_COSTS, 0
             else:
@@ -210,9 +210,9 @@ class Loop:
                 stream.flush()
         return os.lseek(OUT_FD, 0, 1) != self.out_at or os.lseek(ERR_FD, 0, 1) != self.err_at
 
-    def note_record(self) -> None:
-        """A record was logged: the running job is examined, however often its function was silent."""
-        self.logged = True
+    def hear(self) -> None:
+        """Something was printed or logged: the running job is examined, however often its function was silent."""
+        self.heard = True
 
     def examine(self, fn: int, duration: int, kind: int, raw: int, blob: bytes | None) -> bytes:
         """Look what an attempt printed, cost and left behind; return that, and what value follows."""
@@ -221,7 +221,7 @@ class Loop:
         out, err = self.out_at, self.err_at
         if spoke:
             self.out_at, self.err_at = os.lseek(OUT_FD, 0, 1), os.lseek(ERR_FD, 0, 1)
-        log, self.logged = self.log_at, False
+        log, self.heard = self.log_at, False
         self.log_at = os.lseek(LOG_FD, 0, 1)
         cpu = time.process_time_ns()
         costs = COSTS.pack(

@@ -19,7 +19,7 @@ from typing import Any
 from .. import attempt, logs, wire
 from ..mainmodule import import_main, tell
 from ..marker import PAGE_BYTES, READY
-from ..pipes import ANSWERS_FD, BOOT_FD, CALLS_FD, ERR_FD, FAULT_FD, LOG_FD, OUT_FD, PAGE_FD
+from ..pipes import ANSWERS_FD, BOOT_FD, CALLS_FD, ERR_FD, FAULT_FD, LOG_FD, OUT_FD, PAGE_FD, Stream
 from ..wire import ANSWERS
 from ..worker import Loop
 from .kernel import DUMP_SIGNAL, PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, prctl
@@ -85,9 +85,10 @@ def begin(warden: int, options: dict[str, Any], main: dict[str, Any] | None = No
     faulthandler.enable(file=FAULT_FD, all_threads=True)
     if options["dump"]:  # chain: the dump is the last act, the signal's default action ends the process
         faulthandler.register(DUMP_SIGNAL, file=FAULT_FD, all_threads=True, chain=True)
-    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - for the life of the process, as the next two
-    sys.stdout = open(1, "w", buffering=1, closefd=False, errors="backslashreplace")  # noqa: SIM115
-    sys.stderr = open(2, "w", buffering=1, closefd=False, errors="backslashreplace")  # noqa: SIM115
+    out, err = Stream(1), Stream(2)
+    for name, stream in (("stdin", open(0, closefd=False)), ("stdout", out), ("stderr", err)):  # noqa: SIM115 - for ever
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
     if "numpy.random" in sys.modules:  # `random` reseeds itself after a fork, numpy does not
         sys.modules["numpy.random"].seed()
     page = mmap.mmap(PAGE_FD, PAGE_BYTES)
@@ -99,7 +100,8 @@ def begin(warden: int, options: dict[str, Any], main: dict[str, Any] | None = No
         os._exit(1)
     words = memoryview(page).cast("Q")
     loop = Loop(page, words, options)
-    logs.forward(options["levels"], loop.note_record)
+    out.told = err.told = loop.hear
+    logs.forward(options["levels"], loop.hear)
     os.register_at_fork(after_in_child=_let_go)
     words[READY] = 1
     with contextlib.suppress(BrokenPipeError):  # it is wanted no more
