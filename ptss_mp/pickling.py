@@ -109,20 +109,38 @@ def dumps_exception(error: Exception) -> bytes:
     """Return an exception as a pickle that gives its like: the same class, arguments and text.
 
     Its own way first; where that is wrong (`__init__` wants more than `args` holds), without its `__init__`.
+    There what is kept is what Python keeps; so a text that differs (it shows the address of an argument) is no sign.
 
     Raises:
         ValueError: no way gives its like.
         BaseException: whatever its own code raised.
     """
+    text, kind = _text(error), type(error)
     for way in (dumps, _without_init):
         try:
             data = way(error)
             again = pickle.loads(data)
         except Exception:  # the other way may do; `__reduce__`, `__setstate__` and `__init__` are the user's
             continue
-        if type(again) is type(error) and str(again) == str(error):
+        if type(again) is not kind:
+            continue
+        told = _text(again)
+        if told == text or (way is _without_init and _kept_by_python(kind) and None not in (told, text)):
             return data
-    raise ValueError(f"an exception of {type(error)} cannot be rebuilt")
+    raise ValueError(f"an exception of {kind} cannot be rebuilt")
+
+
+def _text(error: BaseException) -> str | None:
+    """Return an exception's text, None if it cannot be had."""
+    try:
+        return str(error)
+    except Exception:
+        return None
+
+
+def _kept_by_python(kind: type[BaseException]) -> bool:
+    """Return True for a class that has no way of its own to be pickled."""
+    return bool(kind.__reduce__ is _builtin(kind).__reduce__)
 
 
 def _without_init(error: Exception) -> bytes:
@@ -133,7 +151,7 @@ def _without_init(error: Exception) -> bytes:
     class Pickler(base):  # type: ignore[misc]
         def reducer_override(self, value: Any) -> Any:
             kind = type(value)
-            if isinstance(value, BaseException) and kind.__reduce__ is _builtin(kind).__reduce__:  # no way of its own
+            if isinstance(value, BaseException) and _kept_by_python(kind):
                 return rebuild, (kind, *kind.__reduce__(value)[1:])
             return super().reducer_override(value) if by_value else NotImplemented
 

@@ -375,3 +375,66 @@ def test_awkward_exceptions_fail_their_job_alone(pool, job):
     assert len(future.outcome().error) <= 600
     assert isinstance(future.exception(), ValueError | TaskRaised)
     assert ex.submit(pow, 2, 3).result(CAP_S) == 8
+
+
+class Plain:
+    """Shown with its address."""
+
+
+class Restless(Exception):
+    told = 0
+
+    def __str__(self) -> str:
+        Restless.told += 1
+        return f"told {Restless.told} times"
+
+
+def raise_with_object(kind: type[Exception], *args: object) -> None:
+    raise kind(*args, Plain())
+
+
+@pytest.mark.parametrize("args", [(), ("bad",)])
+@pytest.mark.parametrize("kind", [ValueError, KeyError, TwoWords, Restless])
+def test_an_exception_whose_text_is_another_each_time_is_raised_as_itself(pool, kind, args):
+    """Regression: an argument without a text of its own shows its address, and the class was lost for that."""
+    if kind is TwoWords:
+        args = ("bad",)
+    with pytest.raises(kind) as caught:
+        pool(1).submit(raise_with_object, kind, *args).result(CAP_S)
+    if kind is not TwoWords:
+        assert type(caught.value.args[-1]) is Plain
+    assert "in raise_with_object" in str(caught.value.__cause__)
+
+
+def raise_long_number() -> None:
+    raise ValueError(10**5000)
+
+
+def test_an_exception_whose_text_cannot_be_had_is_raised_as_itself(pool):
+    with pytest.raises(ValueError) as caught:
+        pool(1).submit(raise_long_number).result(CAP_S)
+    assert caught.value.args == (10**5000,)
+
+
+class NoCode(SystemExit):
+    @property
+    def code(self) -> int:  # type: ignore[override]
+        raise ZeroDivisionError
+
+
+class Number(int):
+    def __lt__(self, _other: object) -> bool:
+        raise ZeroDivisionError
+
+    __gt__ = __lt__
+
+
+def leave(how: str) -> None:
+    raise NoCode() if how == "no code" else SystemExit(Number(3))
+
+
+@pytest.mark.parametrize(("how", "code"), [("no code", 1), ("odd number", 3)])
+def test_an_exit_whose_code_is_odd_fails_its_job_and_ends_no_worker(pool, how, code):
+    """Regression: what the code raised went through the worker's loop, and was a crash."""
+    outcome = pool(1).submit(leave, how).outcome(CAP_S)
+    assert (outcome.status, outcome.exit_code) == ("failed", code)
