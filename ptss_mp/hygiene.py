@@ -1,6 +1,6 @@
 """What a job must not leave to the next one in a reused worker.
 
-Level one: directory, environment, umask, signal mask, timers, standard streams, threads, garbage.
+Level one: directory, environment, umask, signal mask, timers, standard streams, logging, threads, garbage.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import select
 import signal
 import sys
 import time
+
+from . import logs
 
 ENDING_S = 0.001  # a thread that was joined may be counted for a moment still; so long, twenty times
 REDIRECTED_NS = 1_000_000  # after a run of so long, whether the standard descriptors are what they were (10 µs)
@@ -99,6 +101,7 @@ class Hygiene:
         if (sys.stdin, sys.stdout, sys.stderr) != self.streams:
             sys.stdin, sys.stdout, sys.stderr = self.streams
             found = True
+        found |= logs.set_back()
         if self._streams_are_gone(duration_ns):
             found = self.spoiled = True
         elif _thread._count() > self.threads:
