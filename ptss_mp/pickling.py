@@ -31,12 +31,12 @@ def dumps(value: Any) -> bytes:
     try:
         return pickle.dumps(value, 5)
     except Exception as error:
-        by_value = _cloudpickle()
+        by_value, why = _cloudpickle()
         if by_value is None:
             if any(mark in str(error) for mark in _CLOSURE_MARKS):
-                raise pickle.PicklingError(f"{error} (closures and lambdas: {INSTALL})") from error
+                raise pickle.PicklingError(f"{error} (closures and lambdas: {why})") from error
             raise
-    return bytes(by_value(value, 5))
+    return bytes(by_value.dumps(value, 5))
 
 
 def dumps_for_worker(value: Any) -> bytes:
@@ -48,22 +48,26 @@ def dumps_for_worker(value: Any) -> bytes:
     data = dumps(value)
     if not names_main(data) or main_is_importable():
         return data
-    by_value = _cloudpickle()
+    by_value, why = _cloudpickle()
     if by_value is None:
         raise pickle.PicklingError(
             "it is defined in __main__, which a worker cannot import here (typed in, -c, standard input or a "
-            f"__main__.py): move it into a module, or {INSTALL}"
+            f"__main__.py): move it into a module, or {why}"
         )
-    return bytes(by_value(value, 5))
+    return bytes(by_value.dumps(value, 5))
 
 
-def _cloudpickle() -> Any:
-    """Return cloudpickle's `dumps`, or None where it is not installed."""
+def _cloudpickle() -> tuple[Any, str]:
+    """Return the module cloudpickle, or None and what to do about it."""
     try:
-        from cloudpickle import dumps  # type: ignore[import-untyped,unused-ignore]
+        import cloudpickle  # type: ignore[import-untyped,unused-ignore]
+
+        assert issubclass(cloudpickle.Pickler, pickle.Pickler), "it is no cloudpickle from 3 on"
     except ImportError:
-        return None
-    return dumps
+        return None, INSTALL
+    except Exception as error:  # one that is too old for this Python, or broken, or something else of that name
+        return None, f"{INSTALL}; the one that is there cannot be used: {type(error).__name__}: {error}"
+    return cloudpickle, ""
 
 
 def main_is_importable() -> bool:
@@ -145,12 +149,12 @@ def _kept_by_python(kind: type[BaseException]) -> bool:
 
 def _without_init(error: Exception) -> bytes:
     """Pickle an exception, and those within it, as calls of `rebuild`."""
-    by_value = _cloudpickle() is not None
-    base: Any = sys.modules["cloudpickle"].Pickler if by_value else pickle.Pickler
+    by_value, _ = _cloudpickle()
+    base: Any = by_value.Pickler if by_value else pickle.Pickler
 
     class Pickler(base):  # type: ignore[misc]
         def reducer_override(self, value: Any) -> Any:
-            kind = type(value)
+            kind: Any = type(value)
             if isinstance(value, BaseException) and _kept_by_python(kind):
                 return rebuild, (kind, *kind.__reduce__(value)[1:])
             return super().reducer_override(value) if by_value else NotImplemented

@@ -411,9 +411,9 @@ def raise_long_number() -> None:
 
 
 def test_an_exception_whose_text_cannot_be_had_is_raised_as_itself(pool):
-    with pytest.raises(ValueError) as caught:
-        pool(1).submit(raise_long_number).result(CAP_S)
-    assert caught.value.args == (10**5000,)
+    error = pool(1).submit(raise_long_number).exception(CAP_S)
+    assert type(error) is ValueError
+    assert error.args == (10**5000,)
 
 
 class NoCode(SystemExit):
@@ -438,3 +438,56 @@ def test_an_exit_whose_code_is_odd_fails_its_job_and_ends_no_worker(pool, how, c
     """Regression: what the code raised went through the worker's loop, and was a crash."""
     outcome = pool(1).submit(leave, how).outcome(CAP_S)
     assert (outcome.status, outcome.exit_code) == ("failed", code)
+
+
+BROKEN = """\
+import sys
+from ptss_mp import Executor
+class TwoWords(Exception):
+    def __init__(self, first, second): super().__init__(f"{first} {second}")
+def fail(): raise TwoWords("a", "b")
+if __name__ == "__main__":
+    with Executor(1) as ex:
+        print(repr(ex.submit(fail).exception(30)))
+        print(ex.submit(lambda: 0).exception(30))
+        print(ex.submit(pow, 2, 3).result(30))
+"""
+
+
+@pytest.mark.parametrize(
+    "source", ["raise AttributeError('module types has no CellType')", "def dumps(value, protocol): return b''"]
+)
+def test_a_cloudpickle_that_does_not_work_is_as_none(tmp_path, source):
+    """Regression: what its import raised cost exceptions their class that never needed it."""
+    (tmp_path / "cloudpickle.py").write_text(source + "\n")
+    file = tmp_path / "program.py"
+    file.write_text(BROKEN)
+    out, err, code = program([str(file)])
+    assert (err, code) == ("", 0)
+    error, refusal, value = out.splitlines()
+    assert (error, value) == ("TwoWords('a b')", "8")
+    assert "attribute lookup <lambda>" in refusal
+    assert "pip install 'ptss_mp[closures]'; the one that is there cannot be used: AttributeError" in refusal
+
+
+class Submits:
+    """Has a job of its own while it is pickled, one that cannot be."""
+
+    ex: ptss_mp.Executor
+
+    def __getstate__(self) -> dict[str, str]:
+        self.ex.submit(abs, threading.Lock())
+        return {"by": "hand"}
+
+
+def second_of(_first: object, second: int) -> int:
+    return second
+
+
+def test_an_argument_that_submits_while_it_is_pickled_leaves_futures_what_they_are(pool):
+    """Regression: a call that could not be pickled, within another, took from that one that it was being submitted."""
+    ex = Submits.ex = pool(1)
+    try:
+        assert ex.submit(second_of, Submits(), ex.submit(abs, -3)).result(CAP_S) == 3
+    finally:
+        del Submits.ex
