@@ -99,7 +99,7 @@ class Loop:
                 call, at = blobs[at : at + call], at + call  # type: ignore[index, operator]
             if needs:
                 needs, at = with_blobs(needs, blobs, at)
-            if words[REVOKED] and job in self.revoked():
+            if words[REVOKED] and job in words[marker.REVOKED_AT : marker.REVOKED_END].tolist():
                 end, kind, raw, blob = wire.WAS_REVOKED, NONE, 0, None
             elif due and started >= due:
                 end, kind, raw, blob = wire.HAD_EXPIRED, NONE, 0, None
@@ -124,11 +124,6 @@ class Loop:
                 self.flush()
                 ended = clock()
             started = ended
-
-    def revoked(self) -> list[int]:
-        """Return the ids of jobs that shall not begin; a job may have scribbled on their number."""
-        count = min(self.words[REVOKED], marker.ANSWERS_MAX)
-        return self.words[marker.REVOKED_AT : marker.REVOKED_AT + count].tolist()
 
     def attempt(self, fn: int, call: Any, needs: Any) -> tuple[int, int, int, bytes | None]:
         """Decode, call, encode; return (end, kind, raw, blob)."""

@@ -393,15 +393,65 @@ def raise_with_object(kind: type[Exception], *args: object) -> None:
     raise kind(*args, Plain())
 
 
+class OwnWay(Exception):
+    def __init__(self, *args: object) -> None:
+        super().__init__("own")
+        self.all = args
+
+    def __reduce__(self) -> tuple:
+        return OwnWay, self.all
+
+    def __str__(self) -> str:
+        return f"own {self.all}"
+
+
+class Errors(ExceptionGroup):
+    """As Python's documentation has it."""
+
+    def __new__(cls, errors: list[Exception], code: int) -> Errors:
+        self = super().__new__(Errors, f"exit code: {code}", errors)
+        self.code = code
+        return self
+
+    def derive(self, excs: list[Exception]) -> Errors:
+        return Errors(excs, self.code)
+
+
+class NewPair(Exception):
+    def __new__(cls, first: str, second: str) -> NewPair:
+        self = super().__new__(cls, first)
+        self.second = second
+        return self
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(first)
+
+
+def raise_errors() -> None:
+    raise Errors([TwoWords("a", "b"), NewPair("c", "d")], 3)
+
+
+def test_an_exception_whose_new_wants_more_than_it_keeps_is_raised_as_itself(pool):
+    """Regression: only its `__init__` was gone around."""
+    ex = pool(1)
+    with pytest.raises(Errors, match="exit code: 3") as caught:
+        ex.submit(raise_errors).result(CAP_S)
+    assert caught.value.code == 3
+    assert [type(error) for error in caught.value.exceptions] == [TwoWords, NewPair]
+    with pytest.raises(NewPair, match="c") as pair:
+        ex.submit(raise_it, NewPair, ("c", "d"), {}).result(CAP_S)
+    assert pair.value.second == "d"
+
+
 @pytest.mark.parametrize("args", [(), ("bad",)])
-@pytest.mark.parametrize("kind", [ValueError, KeyError, TwoWords, Restless])
+@pytest.mark.parametrize("kind", [ValueError, KeyError, TwoWords, Restless, OwnWay])
 def test_an_exception_whose_text_is_another_each_time_is_raised_as_itself(pool, kind, args):
     """Regression: an argument without a text of its own shows its address, and the class was lost for that."""
     if kind is TwoWords:
         args = ("bad",)
     with pytest.raises(kind) as caught:
         pool(1).submit(raise_with_object, kind, *args).result(CAP_S)
-    if kind is not TwoWords:
+    if kind not in (TwoWords, OwnWay):
         assert type(caught.value.args[-1]) is Plain
     assert "in raise_with_object" in str(caught.value.__cause__)
 
