@@ -6,17 +6,22 @@ Level one: directory, environment, umask, signal mask, timers, standard streams,
 from __future__ import annotations
 
 import _thread
+import contextlib
 import gc
 import os
+import resource
 import select
 import signal
 import sys
 import time
 
 from . import logs
+from .settings import Settings
 
+SETTLE_NS = 50_000_000  # the second level (settings.py) costs 9 µs
 ENDING_S = 0.001  # a thread that was joined may be counted for a moment still; so long, twenty times
 REDIRECTED_NS = 1_000_000  # after a run of so long, whether the standard descriptors are what they were (10 µs)
+PEAK_BYTES = 1 << 20  # a peak is told to about so much; to forget one costs 15 µs
 COLLECT_SHARE = 10  # a collection of more than the youngest objects may take so small a part of its job's time
 
 
@@ -25,7 +30,7 @@ class Hygiene:
 
     Attributes:
         spoiled: a thread that a job started still runs: nobody can end it, and it would act under the next job;
-            or the standard streams are gone.
+            or the standard streams are gone; or a setting cannot be set back.
     """
 
     def __init__(self) -> None:
@@ -42,8 +47,10 @@ class Hygiene:
         for fd in (0, 1, 2):
             self._poll.register(fd, 0)  # tells of those that are closed: one system call for all
         self.threads = _thread._count()
+        self.settings, self._settled_at = Settings(), time.monotonic_ns()
         self.spoiled = False
         self._tracked, self._collections = gc.get_count()[0], _collections()
+        self._rest_bytes = 0  # the peak, when it was last forgotten
         self._took_ns = [0, 0, 0]  # the last collection of each generation
 
     def collect(self, duration_ns: int) -> bool:
@@ -69,13 +76,27 @@ class Hygiene:
         self._tracked, self._collections = gc.get_count()[0], collections
         return found
 
-    def tidy(self, duration_ns: int = 0) -> bool:
+    def peak_bytes(self) -> int:
+        """Return the peak of resident memory since the last look; forget it, if it lies well above what is held now."""
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+        if peak > self._rest_bytes + PEAK_BYTES:
+            with contextlib.suppress(OSError), open("/proc/self/clear_refs", "wb", buffering=0) as file:
+                file.write(b"5")  # proc(5): the peak becomes what is resident now
+            self._rest_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+        return peak
+
+    def tidy(self, duration_ns: int = 0, new: bool = False) -> bool:
         """Set back what differs; return True if anything did.
 
         Args:
             duration_ns: of the job; what costs more is looked at after a long one.
+            new: its function has not proven itself yet: the second level too, else every SETTLE_NS at most.
         """
-        found = False
+        found, now = False, time.monotonic_ns()
+        if new or now - self._settled_at > SETTLE_NS:
+            self._settled_at = now
+            found = self.settings.restore()
+            self.spoiled |= self.settings.lost
         if os.umask(self.umask) != self.umask:
             found = True
         if _cwd() != self.cwd:
@@ -106,7 +127,7 @@ class Hygiene:
             found = self.spoiled = True
         elif _thread._count() > self.threads:
             found = True
-            self.spoiled = self._outlived()
+            self.spoiled |= self._outlived()
         return found
 
     def _streams_are_gone(self, duration_ns: int) -> bool:

@@ -3,11 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
+from collections.abc import Callable
 
 # Where a worker's own descriptors stand; 0 is /dev/null, 1 and 2 are the job's streams.
 CALLS_FD, ANSWERS_FD, FAULT_FD, PAGE_FD, OUT_FD, ERR_FD, LOG_FD, BOOT_FD = range(3, 11)
+
+
+class Stream(io.TextIOWrapper):
+    """A job's standard stream: line-buffered, and says when something is written, so that its job is examined."""
+
+    mode = "w"  # as `open` sets it
+
+    def __init__(self, fd: int) -> None:
+        self.told: Callable[[], object] = bool
+        super().__init__(
+            io.BufferedWriter(io.FileIO(fd, "w", closefd=False)), errors="backslashreplace", line_buffering=True
+        )
+
+    def write(self, text: str) -> int:
+        """Write; see the class."""
+        self.told()
+        return super().write(text)
 
 
 def write_all(data: bytes | memoryview) -> None:

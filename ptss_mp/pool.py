@@ -26,6 +26,7 @@ from .errors import ExecutorClosed, InvalidOption, PoolBroken, QueueFull
 from .future import Future, remains
 from .handlers import interrupting
 from .pickling import main_is_importable, names_main
+from .shell.dispatch import prepare_main
 from .shell.supervisor import Supervisor
 from .shell.use import Function, by_reference
 from .shell.verdicts import extra_of
@@ -141,6 +142,9 @@ class Pool(Supervisor):
         if self.warden and not self.main_told:
             self.main_told = True
             self.warden.prepare_main(self.main_data)
+        for channel in self.channels.values():
+            if not (channel.main or channel.given) and channel.calls_fd >= 0:  # the busy: before their next job
+                channel.send([prepare_main(channel, self.main_data)], [])
 
     def refuse_forks(self) -> None:
         """Raise RuntimeError in a fork of the program that started this pool."""

@@ -16,7 +16,6 @@ import marshal
 import mmap
 import os
 import pickle
-import resource
 import sys
 import time
 from typing import Any
@@ -24,6 +23,7 @@ from typing import Any
 from . import attempt, marker, wire
 from .codec import describe, encode, with_blobs
 from .hygiene import Hygiene
+from .mainmodule import import_main, tell
 from .marker import BLOB, BLOBS_AT, COMPLETED, COUNT, FACTS_AT, NUMBER, REVOKED, RUNNING, STARTED, VALUES_AT
 from .pipes import ANSWERS_FD, CALLS_FD, ERR_FD, LOG_FD, OUT_FD, leave, read_rest, write_all
 from .wire import ANSWERS, CALLS, COSTS, FACT, NONE, OK, VALUE, WITH_COSTS
@@ -47,13 +47,13 @@ class Loop:
         self.pickled: dict[int, bytes] = {}  # decoded in the first attempt that needs them
         self.unproven: dict[int, int] = {}  # function -> clean runs still to be seen
         self.ran: set[int] = set()  # proven functions that ran since the last look
-        self.main_ready = options.get("main", False)
+        self.main_ready, self.initialized = options.get("main", False), bool(options["initializer"])
         self.about = ("", "", 1, 0, 0)  # wire.ABOUT
         self.rows: list[tuple[Any, ...]] = []  # of the frame that is being made
         self.count = self.blob_bytes = self.generation = self.completed = 0
         self.flushed_at = self.tidied_at = 0
         self.out_at = self.err_at = self.log_at = 0
-        self.logged = False  # something was, since the last look
+        self.heard = False  # something was printed or logged since the last look
         self.cpu_at = words[marker.CPU] = time.process_time_ns()
         self.streams = (sys.stdout, sys.stderr)
         attempt.serve(self)
@@ -111,7 +111,7 @@ class Loop:
             if blob is not None and len(blob) > marker.BLOBS_MAX:
                 words[marker.SENDING] = 1  # transfer is not the job's time
             costs = b""
-            if fn in self.unproven or fn < 0 or ended - started > LONG_NS or self.logged:
+            if fn in self.unproven or fn < 0 or ended - started > LONG_NS or self.heard:
                 costs = self.examine(fn, ended - started, kind, raw, blob)
                 kind, raw = kind | WITH_COSTS, 0
             else:
@@ -210,9 +210,9 @@ class Loop:
                 stream.flush()
         return os.lseek(OUT_FD, 0, 1) != self.out_at or os.lseek(ERR_FD, 0, 1) != self.err_at
 
-    def note_record(self) -> None:
-        """A record was logged: the running job is examined, however often its function was silent."""
-        self.logged = True
+    def hear(self) -> None:
+        """Something was printed or logged: the running job is examined, however often its function was silent."""
+        self.heard = True
 
     def examine(self, fn: int, duration: int, kind: int, raw: int, blob: bytes | None) -> bytes:
         """Look what an attempt printed, cost and left behind; return that, and what value follows."""
@@ -221,15 +221,14 @@ class Loop:
         out, err = self.out_at, self.err_at
         if spoke:
             self.out_at, self.err_at = os.lseek(OUT_FD, 0, 1), os.lseek(ERR_FD, 0, 1)
-        log, self.logged = self.log_at, False
+        log, self.heard = self.log_at, False
         self.log_at = os.lseek(LOG_FD, 0, 1)
-        usage = resource.getrusage(resource.RUSAGE_SELF)
         cpu = time.process_time_ns()
         costs = COSTS.pack(
-            out, self.out_at, err, self.err_at, log, self.log_at, cpu - self.cpu_at, usage.ru_maxrss << 10
+            out, self.out_at, err, self.err_at, log, self.log_at, cpu - self.cpu_at, self.hygiene.peak_bytes()
         ) + VALUE.pack(kind, raw if blob is None else len(blob))
         self.cpu_at = self.words[marker.CPU] = cpu
-        left |= self.hygiene.tidy(duration)
+        left |= self.hygiene.tidy(duration, fn in self.unproven or fn < 0)
         if fn in self.unproven:
             if left or spoke or duration > LONG_NS:
                 self.unproven[fn] = PROVEN_RUNS
@@ -252,7 +251,7 @@ class Loop:
             self.ran.clear()
 
     def retire(self) -> None:
-        """What a job has left here cannot be set back: end, between two jobs; those not begun go to others."""
+        """What is missing, or was left here by a job, cannot be set right: end; jobs not begun go to others."""
         if self.count:
             self.flush()
         os._exit(0)
@@ -264,14 +263,12 @@ class Loop:
             self.unproven[number] = PROVEN_RUNS
         elif what == wire.ABOUT:
             self.about = data
+        elif not self.main_ready and not self.initialized:
+            self.retire()  # the next one is born with it: what an import takes is no job's time
         elif not self.main_ready:
-            from multiprocessing import spawn
-
-            self.main_ready = wire.importing_main = True
+            self.main_ready = True
             try:
-                spawn.prepare(pickle.loads(data))
+                import_main(pickle.loads(data))
             except BaseException as error:  # no worker could do better: the pool ends, and says why
-                blob = describe(error, keep=False)
-                write_all(ANSWERS.pack(0, len(blob)) + blob)
+                tell(error)
                 os._exit(1)
-            wire.importing_main = False

@@ -15,8 +15,12 @@ from .exits import CommandError, Exit
 WORKERS_MAX = 1000  # as pool.WORKERS_MAX (a test compares), which would have to be imported for --help
 TASKS_MAX = 100_000_000
 SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN))
-# Without a class or number of its own: no process for a thread, no memory for an extension module.
-SHORTAGE_WORDS = ("RuntimeError: can't start new thread", "failed to map segment from shared object")
+# Without a class or number of its own: no process for a thread, no memory for an extension module or its start.
+SHORTAGE_WORDS = (
+    "RuntimeError: can't start new thread",
+    "failed to map segment from shared object",
+    "raised unreported exception",
+)
 STATUSES = """\
 exit status:
   0 all succeeded or were skipped   1 some job failed

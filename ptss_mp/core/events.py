@@ -70,7 +70,7 @@ class Condemned(NamedTuple):
 class WorkerDied(NamedTuple):
     """Nothing of a worker runs any more.
 
-    `job` is the attempt to blame, 0 if none; `why` the status it earns;
+    `job` is the attempt to blame, 0 if none; `why` the status it earns, "left" if it went by itself, as it was asked;
     `ready` tells whether the worker had ever been able to take a job.
     """
 

@@ -322,7 +322,7 @@ class Scheduler(Crew):
             return
         explained = event.ready or worker.leaving
         self._leave(worker)
-        blamed = event.job or self._suspect(worker)
+        blamed = event.job or (0 if event.why == "left" else self._suspect(worker))
         for job, key in worker.queue.items():
             spec = self.jobs.get(job)
             if spec is None:

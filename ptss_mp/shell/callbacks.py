@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import queue
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from .report import KEPT_BYTES, Report
 
@@ -68,6 +69,7 @@ class Callbacks:
         self._queue.put(None)
 
     def _run(self, rested: Callable[[], object]) -> None:
+        pid = os.getpid()
         while True:
             what = self._queue.get()
             if what is None:
@@ -76,6 +78,8 @@ class Callbacks:
                 what()
             except BaseException:  # SystemExit too: the next callback has a right to run
                 _complain("an observer, a callback or a handler of logs raised")
+            if os.getpid() != pid:
+                leave_fork(None)
             del what  # nobody keeps the last result alive
             self.due.popleft()
             if not self.due:
@@ -85,10 +89,31 @@ class Callbacks:
 def run_callbacks(future: Any) -> None:
     """Call each callback with the Future; what one raises is logged, as in the standard library."""
     for callback in future._done_callbacks:
+        pid = os.getpid()
         try:
             callback(future)
-        except BaseException:  # SystemExit and asyncio's CancelledError too: nobody above could use them
+        except BaseException as error:  # SystemExit and asyncio's CancelledError too: nobody above could use them
+            if os.getpid() != pid:
+                leave_fork(error)
             _complain("exception calling callback for %r", future)
+
+
+def leave_fork(error: BaseException | None) -> NoReturn:
+    """End a fork of the program that a callback made and did not end: this thread is its only one, and has no caller.
+
+    Args:
+        error: what left the callback; SystemExit gives the status, as anywhere.
+    """
+    code: Any = error.code if isinstance(error, SystemExit) else int(error is not None)
+    if code is not None and not isinstance(code, int):
+        print(code, file=sys.stderr)  # noqa: T201 - as the interpreter does
+        code = 1
+    elif error is not None and not isinstance(error, SystemExit):
+        sys.excepthook(type(error), error, error.__traceback__)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit((code or 0) & 0xFF)
 
 
 def _complain(text: str, *facts: Any) -> None:

@@ -61,6 +61,7 @@ class Channel:
         revoked: jobs that shall not begin, and where their ids stand in the page, until they are answered.
         recalled: those of them that went to another worker: what this one says of them does not count.
         answered: attempts whose answer was read, by pipe or page.
+        dismissed: it was told that it lacks `__main__`, and may leave by itself.
         dry: the last read took all that stood in the pipe.
         verdict: (job, why) once it was sentenced.
         buried: nothing of it runs any more, and the core was told.
@@ -71,12 +72,11 @@ class Channel:
     """
 
     __slots__ = (
-        "about", "answered", "answers_fd", "base_bytes", "buried", "calls_fd", "cpu_ns", "died_at", "dry", "err_at",
-        "err_fd", "failure", "fault_fd", "flushes", "given", "greeted", "grew_at", "known", "limit_words", "limits",
-        "log_at", "log_fd", "main", "need", "number", "observed", "out_at", "out_fd", "page", "partial",
-        "peak_bytes", "peeked", "pid", "pidfd",
-        "punched", "ready", "recalled", "revoked", "runs", "sent", "slot", "status", "unsent", "use", "verdict",
-        "violation", "words",
+        "about", "answered", "answers_fd", "base_bytes", "buried", "calls_fd", "cpu_ns", "died_at", "dismissed", "dry",
+        "err_at", "err_fd", "failure", "fault_fd", "flushes", "given", "greeted", "grew_at", "known", "limit_words",
+        "limits", "log_at", "log_fd", "main", "need", "number", "observed", "out_at", "out_fd", "page", "partial",
+        "peak_bytes", "peeked", "pid", "pidfd", "punched", "ready", "recalled", "revoked", "runs", "sent", "slot",
+        "status", "unsent", "use", "verdict", "violation", "words",
     )  # fmt: skip
 
     def __init__(
@@ -121,7 +121,7 @@ class Channel:
         self.verdict: tuple[int, str] | None = None
         self.violation = ""
         self.failure: wire.ErrorFacts | None = None  # what its initializer raised
-        self.buried = self.ready = self.greeted = False
+        self.buried = self.ready = self.greeted = self.dismissed = False
 
     # ---- to the worker
 

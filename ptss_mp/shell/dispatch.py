@@ -16,13 +16,19 @@ if TYPE_CHECKING:
     from ..future import Future
 
 
+def prepare_main(channel: Channel, main: bytes) -> tuple[Any, ...]:
+    """Return the row by which a worker leaves, for the next one is born with `__main__`; or imports it (worker.py)."""
+    channel.main = channel.dismissed = True
+    return 0, wire.PREPARE_MAIN, 0, main, 0
+
+
 def dispatch(channel: Channel, futures: Sequence[Future[Any]], warden: Warden, main: bytes, now: int) -> bool:
     """Send these jobs to a worker; return True if the pipe did not take all.
 
     Jobs of equal limits make one run (3 % of the throughput; an entry per job would cost ten times that).
 
     Args:
-        main: how to prepare `__main__`, told to a worker that does not know yet; empty: no call needs it.
+        main: how to prepare `__main__`, for a worker that was born without it; empty: no call needs it.
     """
     if not futures:
         return False
@@ -30,8 +36,7 @@ def dispatch(channel: Channel, futures: Sequence[Future[Any]], warden: Warden, m
     blobs: list[bytes] = []
     first, last, hurry, told = channel.sent, None, False, channel.use
     if main and not channel.main:
-        channel.main = True
-        rows.append((0, wire.PREPARE_MAIN, 0, main, 0))
+        rows.append(prepare_main(channel, main))
     for future in futures:
         use = future._use
         due = future._due if future._due != NEVER and use.rules.kill_at_deadline else 0

@@ -277,16 +277,18 @@ class Supervisor(Desk):
             self.reports.update((other, gone[other]) for other, _, _, _ in rows if other in self.futures)
             if rows:
                 self.events.append(on.Answered(monotonic_ns(), channel.number, rows))
-        if job:
-            report = explain(channel, self.futures.get(job), why, monotonic_ns())
-            if job in self.futures:  # else nobody will ask
-                self.reports[job] = report
-            self.pass_on(report, job)
-        elif channel.failure and channel.greeted:
+        now = monotonic_ns()
+        report = explain(channel, self.futures.get(job), why, now) if job else channel.last_report(why, now)
+        if job in self.futures:  # else nobody will ask
+            self.reports[job] = report
+        self.pass_on(report, job)  # also what no answer has told
+        if channel.failure and channel.greeted:
             self._break(f"a worker cannot import the program's main module:\n{channel.failure.traceback}")
         elif channel.failure:
             self.callbacks.log(WARNING, "an initializer raised %s: %s", channel.failure.type_name, channel.failure.text)
             self.config["why"] = f"{channel.failure.type_name}: {channel.failure.text}\n{channel.failure.traceback}"
+        elif channel.dismissed and why == "crashed" and not job:
+            why = "left"
         ready = bool(job) or channel.greeted  # else it died before it could take a job
         self.events.append(on.WorkerDied(monotonic_ns(), channel.number, job, why, ready))
         channel.close_pipes()

@@ -17,9 +17,9 @@ import sys
 from typing import Any
 
 from .. import attempt, logs, wire
-from ..codec import describe
+from ..mainmodule import import_main, tell
 from ..marker import PAGE_BYTES, READY
-from ..pipes import ANSWERS_FD, BOOT_FD, CALLS_FD, ERR_FD, FAULT_FD, LOG_FD, OUT_FD, PAGE_FD
+from ..pipes import ANSWERS_FD, BOOT_FD, CALLS_FD, ERR_FD, FAULT_FD, LOG_FD, OUT_FD, PAGE_FD, Stream
 from ..wire import ANSWERS
 from ..worker import Loop
 from .kernel import DUMP_SIGNAL, PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, prctl
@@ -68,7 +68,7 @@ def begin(warden: int, options: dict[str, Any], main: dict[str, Any] | None = No
     """Settle the process's own affairs, then take calls.
 
     Args:
-        main: how to prepare `__main__`, if the initializer may need it; for jobs a row comes when one does.
+        main: of a new interpreter: how to prepare `__main__`; a fork of the warden finds it imported.
     """
     if options["capture"]:
         os.dup2(OUT_FD, 1)
@@ -85,9 +85,10 @@ def begin(warden: int, options: dict[str, Any], main: dict[str, Any] | None = No
     faulthandler.enable(file=FAULT_FD, all_threads=True)
     if options["dump"]:  # chain: the dump is the last act, the signal's default action ends the process
         faulthandler.register(DUMP_SIGNAL, file=FAULT_FD, all_threads=True, chain=True)
-    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - for the life of the process, as the next two
-    sys.stdout = open(1, "w", buffering=1, closefd=False, errors="backslashreplace")  # noqa: SIM115
-    sys.stderr = open(2, "w", buffering=1, closefd=False, errors="backslashreplace")  # noqa: SIM115
+    out, err = Stream(1), Stream(2)
+    for name, stream in (("stdin", open(0, closefd=False)), ("stdout", out), ("stderr", err)):  # noqa: SIM115 - for ever
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
     if "numpy.random" in sys.modules:  # `random` reseeds itself after a fork, numpy does not
         sys.modules["numpy.random"].seed()
     page = mmap.mmap(PAGE_FD, PAGE_BYTES)
@@ -95,11 +96,12 @@ def begin(warden: int, options: dict[str, Any], main: dict[str, Any] | None = No
     gc.enable()
     wire.outer_workers = options["workers"]
     attempt.begin()
-    if options["initializer"] and not _initialize(options, main):
+    if (main and not _import_main(main, options)) or (options["initializer"] and not _initialize(options)):
         os._exit(1)
     words = memoryview(page).cast("Q")
     loop = Loop(page, words, options)
-    logs.forward(options["levels"], loop.note_record)
+    out.told = err.told = loop.hear
+    logs.forward(options["levels"], loop.hear)
     os.register_at_fork(after_in_child=_let_go)
     words[READY] = 1
     with contextlib.suppress(BrokenPipeError):  # it is wanted no more
@@ -120,27 +122,24 @@ def _nothing(*_: Any) -> None:
     """SIGINT while a job has no handler of its own: Ctrl-C is the parent's to judge."""
 
 
-def prepare_main(data: dict[str, Any], options: dict[str, Any]) -> None:
-    """Import the program's `__main__` as `__mp_main__`, as multiprocessing's spawn does."""
-    from multiprocessing import spawn
-
-    wire.importing_main = True
+def _import_main(main: dict[str, Any], options: dict[str, Any]) -> bool:
+    """Import the program's main module; tell what that raised: behind the word of a worker that came so far."""
     try:
-        spawn.prepare(data)
-    finally:
-        wire.importing_main = False
+        import_main(main)
+    except BaseException as error:  # no worker could do better: the pool ends, and says why
+        os.write(ANSWERS_FD, ANSWERS.pack(0, 0))
+        tell(error)
+        return False
     options["main"] = True
+    return True
 
 
-def _initialize(options: dict[str, Any], main: dict[str, Any] | None) -> bool:
+def _initialize(options: dict[str, Any]) -> bool:
     """Run the pool's initializer; tell what it raised."""
     try:
-        if main and not options["main"]:
-            prepare_main(main, options)
         function, args = pickle.loads(options["initializer"])
         function(*args)
     except BaseException as error:
-        blob = describe(error, keep=False)
-        os.write(ANSWERS_FD, ANSWERS.pack(0, len(blob)) + blob)  # under 64 KiB + texts' bounds; the parent reads
+        tell(error)
         return False
     return True

@@ -30,6 +30,7 @@ import time
 from typing import Any, NoReturn
 
 from .. import marker
+from ..mainmodule import import_main
 from . import child, kernel, proc, protocol
 from .clock import Limits, Watched
 from .protocol import DUMP_NS, EXITED, FORK, FORKED, KILL, READY, TICK_MAX_NS, VERDICT
@@ -85,7 +86,8 @@ def import_all(config: dict[str, Any], options: dict[str, Any]) -> None:
         with contextlib.suppress(Exception, SystemExit):  # each worker will try by itself, and its job will say why
             getattr(importlib.import_module(module), function)(*args)
     if config["main"]:
-        child.prepare_main(config["main"], options)
+        import_main(config["main"])
+        options["main"] = True
 
 
 class Warden:
@@ -159,15 +161,22 @@ class Warden:
                         signal.pidfd_send_signal(worker.pidfd, signal.SIGKILL)
                     self.limits.write_verdict(worker, why, time.monotonic_ns(), 0, job)
                     self.doom(worker)
-            elif data[:1] == b"M" and not self.options["main"] and not self.options["spawn"]:
-                kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # as at the start: it may hang
-                try:
-                    child.prepare_main(pickle.loads(data[1:]), self.options)
-                except BaseException as error:
-                    self.give_up(error)
-                kernel.prctl(kernel.PR_SET_PDEATHSIG, 0)
-                gc.collect()
-                gc.freeze()
+            elif data[:1] == b"M" and not self.config["main"]:
+                self.config["main"] = pickle.loads(data[1:])
+                if not self.options["spawn"]:
+                    self.import_main()
+
+    def import_main(self) -> None:
+        """Import the program's main module, for the workers forked from now on."""
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # as at the start: it may hang
+        try:
+            import_main(self.config["main"])
+            self.options["main"] = True
+        except BaseException as error:
+            self.give_up(error)
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, 0)
+        gc.collect()
+        gc.freeze()
 
     def give_up(self, error: BaseException) -> NoReturn:
         """The program's modules cannot be imported: say so, and end."""
@@ -208,7 +217,7 @@ class Warden:
         self.epoll.register(worker.pidfd, select.EPOLLIN)
         base = 0 if self.options["spawn"] else self.base_bytes
         self.say(
-            FORKED.pack(b"P", number, pid, base, bool(self.options["main"])),
+            FORKED.pack(b"P", number, pid, base, bool(self.config["main"])),
             (made[-2], answers_out, calls_in, page, fault, out, err, log),
         )
         os.close(calls_out)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import signal
+import sys
 import threading
 from concurrent.futures import CancelledError, wait
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import deeds
 import inner
 import pytest
+from programs import running
 from support import CAP_S, Settled, lines, until, wait_for_lines, wait_gone, within
 
 from ptss_mp.pool import State, cpus
@@ -269,4 +271,40 @@ def test_cancel_stop_and_kill_from_a_signal_handler(pool, gate, tmp_path):
         signal.signal(signal.SIGALRM, before)
     assert len(hits) >= 200
     assert all(hits)
-    assert ex.state is State.STOPPED
+    until(lambda: ex.state is State.STOPPED, "the end: in a handler nobody waits for it")
+
+
+FORKS_IN_A_CALLBACK = """
+import os, sys, warnings
+warnings.simplefilter("ignore")  # a program with threads that forks is warned
+from ptss_mp import Executor
+import deeds
+def callback(how):
+    def call(future):
+        if not (pid := os.fork()):
+            print("child", how)
+            if how == "exit": sys.exit(7)
+            if how == "text": sys.exit("said")
+            if how == "raise": raise ValueError("in the child")
+            return
+        print(how, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+    return call
+if __name__ == "__main__":
+    with Executor(1) as ex:
+        for how in ("exit", "text", "raise", "return"):
+            ex.pause()  # else it may have ended before, and this thread would call
+            ex.submit(deeds.double, 1).add_done_callback(callback(how))
+            ex.resume()
+            ex.drain()
+"""
+
+
+def test_forks_that_a_callback_makes_come_to_an_end(tmp_path):
+    """Regression: they hung in the loop of callbacks, and whoever waited for them too."""
+    with running(tmp_path, [sys.executable, "-c", FORKS_IN_A_CALLBACK]) as process:
+        out, err = process.communicate(timeout=CAP_S)
+    assert out.splitlines() == [
+        "child exit", "exit 7", "child text", "text 1", "child raise", "raise 1", "child return", "return 0"
+    ]  # fmt: skip
+    assert err.startswith("said\nTraceback")
+    assert err.endswith("ValueError: in the child\n")

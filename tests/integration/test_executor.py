@@ -1270,12 +1270,26 @@ def test_each_jobs_output_is_its_own(pool):
 
 
 def test_the_first_line_of_a_silent_function_is_told(pool):
-    """After a hundred silent runs output is looked at once per flush; it is still never lost."""
+    """After a hundred silent runs output is looked at once per flush, but Python says when it prints."""
     ex = pool(1, capture=True)
     futures = [ex.submit(deeds.speaks_at, i, 1_500) for i in range(2_000)]
     outputs = [f.outcome(CAP_S).stdout for f in futures]
-    assert "".join(outputs).count("1500") == 1
-    assert outputs.count("") == 1_999
+    assert outputs == ["1500\n" if i == 1_500 else "" for i in range(2_000)]
+
+
+def speaks_natively_at(number: int, which: int) -> None:
+    if number == which:
+        os.write(1, b"native\n")
+
+
+@pytest.mark.parametrize("which", [700, 999])
+def test_what_native_code_prints_is_never_lost(pool, capsys, which):
+    """Python is not asked, so a later job tells it; or the worker's end, if there is none."""
+    ex = pool(1)
+    for number in range(1_000):
+        ex.submit(speaks_natively_at, number, which)
+    ex.shutdown()
+    assert capsys.readouterr().out == "native\n"
 
 
 # ---- outcomes
