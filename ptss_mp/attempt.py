@@ -90,7 +90,9 @@ def _check(what: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         _refuse("InvalidType", f"{what} must be a number, not {type(value).__name__}")
     if not 0 <= value <= marker.PROGRESS_MAX:  # NaN too
-        _refuse("InvalidOption", f"{what} must be within 0 and {marker.PROGRESS_MAX:g}, not {value!r:.80}")
+        from .units import shown
+
+        _refuse("InvalidOption", f"{what} must be within 0 and {marker.PROGRESS_MAX:g}, not {shown(value)}")
 
 
 def _check_text(text: Any) -> None:

@@ -23,8 +23,10 @@ def describe(error: BaseException, keep: bool = True) -> bytes:
     """
     pickled, code, name = b"", None, "Exception"
     if isinstance(error, SystemExit):
-        code = error.code if isinstance(error.code, int) else int(error.code is not None)
-        code = max(-EXIT_CODE_MAX, min(code, EXIT_CODE_MAX))
+        code = 1
+        with contextlib.suppress(BaseException):  # a subclass, or an int that is one, may have its say
+            code = int(error.code) if isinstance(error.code, int) else int(error.code is not None)
+            code = max(-EXIT_CODE_MAX, min(code, EXIT_CODE_MAX))
     with contextlib.suppress(BaseException):  # a metaclass may have its say
         name = str(type(error).__qualname__)
     if keep and isinstance(error, Exception):

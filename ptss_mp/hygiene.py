@@ -1,6 +1,6 @@
 """What a job must not leave to the next one in a reused worker.
 
-Level one: directory, environment, umask, signal mask, timers, standard streams, threads, garbage.
+Level one: directory, environment, umask, signal mask, timers, standard streams, logging, threads, garbage.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 
+from . import logs
 from .settings import Settings
 
 SETTLE_NS = 50_000_000  # the second level (settings.py) costs 9 µs
@@ -121,6 +122,7 @@ class Hygiene:
         if (sys.stdin, sys.stdout, sys.stderr) != self.streams:
             sys.stdin, sys.stdout, sys.stderr = self.streams
             found = True
+        found |= logs.set_back()
         if self._streams_are_gone(duration_ns):
             found = self.spoiled = True
         elif _thread._count() > self.threads:

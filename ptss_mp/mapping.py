@@ -15,7 +15,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from .core.job import PENDING_MAX
@@ -122,7 +122,7 @@ def results(
 ) -> Iterator[T]:  # fmt: skip
     """Return what `Maps.map` returns; all jobs, or `buffersize` of them, are submitted here and now."""
     until = None if timeout is None else time.monotonic() + timeout
-    meter = Meter(progress, total_of(iterables))
+    meter = Meter(progress, iterables)
     intake = Intake(view, fn, iterables)
     waiting: deque[Future[T]] = deque()
     room = buffersize or PENDING_MAX
@@ -168,7 +168,7 @@ def outcomes(
     ordered: bool, buffersize: int | None, progress: Any,
 ) -> Iterator[tuple[Any, Outcome[T]]]:  # fmt: skip
     """Return what `Maps.map_outcomes` returns; nothing is pulled before the first `next`."""
-    meter = Meter(progress, total_of(iterables))
+    meter = Meter(progress, iterables)
     view._open()
     view._use(fn)  # no callable, or a batch: refused at the call
     room = buffersize or PER_WORKER * view._pool.core.max_workers
@@ -363,10 +363,3 @@ class Shared(Iterator[T], Generic[T]):
         """Cancel what has not started, and end; waits for a `next` that is under way in another thread."""
         with self._lock:
             self._generator.close()  # type: ignore[attr-defined]
-
-
-def total_of(iterables: tuple[Iterable[Any], ...]) -> int | None:
-    """Return how many items there will be, None if that cannot be told before."""
-    if iterables and all(isinstance(iterable, Sized) for iterable in iterables):
-        return min(len(iterable) for iterable in iterables)  # type: ignore[arg-type]
-    return None

@@ -31,12 +31,12 @@ def dumps(value: Any) -> bytes:
     try:
         return pickle.dumps(value, 5)
     except Exception as error:
-        by_value = _cloudpickle()
+        by_value, why = _cloudpickle()
         if by_value is None:
             if any(mark in str(error) for mark in _CLOSURE_MARKS):
-                raise pickle.PicklingError(f"{error} (closures and lambdas: {INSTALL})") from error
+                raise pickle.PicklingError(f"{error} (closures and lambdas: {why})") from error
             raise
-    return bytes(by_value(value, 5))
+    return bytes(by_value.dumps(value, 5))
 
 
 def dumps_for_worker(value: Any) -> bytes:
@@ -48,22 +48,26 @@ def dumps_for_worker(value: Any) -> bytes:
     data = dumps(value)
     if not names_main(data) or main_is_importable():
         return data
-    by_value = _cloudpickle()
+    by_value, why = _cloudpickle()
     if by_value is None:
         raise pickle.PicklingError(
             "it is defined in __main__, which a worker cannot import here (typed in, -c, standard input or a "
-            f"__main__.py): move it into a module, or {INSTALL}"
+            f"__main__.py): move it into a module, or {why}"
         )
-    return bytes(by_value(value, 5))
+    return bytes(by_value.dumps(value, 5))
 
 
-def _cloudpickle() -> Any:
-    """Return cloudpickle's `dumps`, or None where it is not installed."""
+def _cloudpickle() -> tuple[Any, str]:
+    """Return the module cloudpickle, or None and what to do about it."""
     try:
-        from cloudpickle import dumps  # type: ignore[import-untyped,unused-ignore]
+        import cloudpickle  # type: ignore[import-untyped,unused-ignore]
+
+        assert issubclass(cloudpickle.Pickler, pickle.Pickler), "it is no cloudpickle from 3 on"
     except ImportError:
-        return None
-    return dumps
+        return None, INSTALL
+    except Exception as error:  # one that is too old for this Python, or broken, or something else of that name
+        return None, f"{INSTALL}; the one that is there cannot be used: {type(error).__name__}: {error}"
+    return cloudpickle, ""
 
 
 def main_is_importable() -> bool:
@@ -109,32 +113,64 @@ def dumps_exception(error: Exception) -> bytes:
     """Return an exception as a pickle that gives its like: the same class, arguments and text.
 
     Its own way first; where that is wrong (`__init__` wants more than `args` holds), without its `__init__`.
+    There what is kept is what Python keeps; so a text that differs (it shows the address of an argument) is no sign.
 
     Raises:
         ValueError: no way gives its like.
         BaseException: whatever its own code raised.
     """
+    text, kind = _text(error), type(error)
     for way in (dumps, _without_init):
         try:
             data = way(error)
             again = pickle.loads(data)
         except Exception:  # the other way may do; `__reduce__`, `__setstate__` and `__init__` are the user's
             continue
-        if type(again) is type(error) and str(again) == str(error):
+        if type(again) is not kind:
+            continue
+        told = _text(again)
+        if _alike(told, text) or (way is _without_init and _kept_by_python(kind) and None not in (told, text)):
             return data
-    raise ValueError(f"an exception of {type(error)} cannot be rebuilt")
+    raise ValueError(f"an exception of {kind} cannot be rebuilt")
+
+
+def _text(error: BaseException) -> str | None:
+    """Return an exception's text, None if it cannot be had."""
+    try:
+        return str(error)
+    except Exception:
+        return None
+
+
+def _alike(told: str | None, text: str | None) -> bool:
+    """Return True for texts that are the same, but for the addresses of objects."""
+    if told == text or told is None or text is None:
+        return told == text
+    import re
+
+    bare = re.compile("0x[0-9a-f]+").sub
+    return bare("", told) == bare("", text)
+
+
+def _kept_by_python(kind: type[BaseException]) -> bool:
+    """Return True for a class that has no way of its own to be pickled."""
+    return bool(kind.__reduce__ is _builtin(kind).__reduce__)
 
 
 def _without_init(error: Exception) -> bytes:
     """Pickle an exception, and those within it, as calls of `rebuild`."""
-    by_value = _cloudpickle() is not None
-    base: Any = sys.modules["cloudpickle"].Pickler if by_value else pickle.Pickler
+    by_value, _ = _cloudpickle()
+    base: Any = by_value.Pickler if by_value else pickle.Pickler
 
     class Pickler(base):  # type: ignore[misc]
         def reducer_override(self, value: Any) -> Any:
-            kind = type(value)
-            if isinstance(value, BaseException) and kind.__reduce__ is _builtin(kind).__reduce__:  # no way of its own
-                return rebuild, (kind, *kind.__reduce__(value)[1:])
+            kind: Any = type(value)
+            if isinstance(value, BaseException) and _kept_by_python(kind):
+                args, state = (*kind.__reduce__(value)[1:], None)[:2]
+                made_of = args
+                if isinstance(value, BaseExceptionGroup):  # its `args` are those of its own `__new__`
+                    made_of = (value.message, list(value.exceptions))
+                return rebuild, (kind, args, state, made_of)
             return super().reducer_override(value) if by_value else NotImplemented
 
     file = io.BytesIO()
@@ -142,10 +178,10 @@ def _without_init(error: Exception) -> bytes:
     return file.getvalue()
 
 
-def rebuild(kind: type[BaseException], args: tuple[Any, ...], state: Any = None) -> BaseException:
-    """Return an exception without asking its own `__init__`, which may want other arguments than it keeps."""
-    error = kind.__new__(kind, *args)
+def rebuild(kind: type[BaseException], args: tuple[Any, ...], state: Any, made_of: tuple[Any, ...]) -> BaseException:
+    """Return an exception without its own `__new__` and `__init__`: they may want other arguments than it keeps."""
     base = _builtin(kind)
+    error: BaseException = base.__new__(kind, *made_of)
     base.__init__(error, *args)
     base.__setstate__(error, state or {})
     return error

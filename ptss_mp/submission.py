@@ -80,7 +80,7 @@ def born_failed(future: Future[Any], known: bool, args: Any, kwargs: Any, error:
     parts: list[tuple[str, Any]] = [("function", use.fn)] if use.function.number < 0 else []
     parts += [(f"argument {i}", arg) for i, arg in enumerate(args, 1)]
     parts += [(f"keyword {name}", value) for name, value in kwargs.items()]
-    guilty = "call"
+    guilty, outer = "call", submitting.needs  # of a call whose arguments submit while they are pickled
     for part, value in parts:
         submitting.needs = {}
         try:
@@ -89,7 +89,7 @@ def born_failed(future: Future[Any], known: bool, args: Any, kwargs: Any, error:
             guilty = part
             break
         finally:
-            submitting.needs = None
+            submitting.needs = outer
     text = f"job {use.name!r}: its {guilty} cannot be pickled: {brief(error)}"
     cause = NotPicklable(text, part=guilty)
     cause.__cause__ = error if isinstance(error, Exception) else None

@@ -24,6 +24,14 @@ _UNITS_NS = {
 _PART = re.compile(r"(\d+(?:\.\d+)?)([a-zµ]+)")
 
 
+def shown(value: Any) -> str:
+    """Return what a refused value looks like, in at most 80 characters; Python shows no number of 4301 digits."""
+    try:
+        return f"{value!r:.80}"
+    except Exception:
+        return f"{type(value).__name__} too long or odd to be shown"
+
+
 def duration_ns(value: float | timedelta | str, what: str, *, bare_strings: bool = False) -> int:
     """Return a duration in nanoseconds.
 
@@ -46,12 +54,12 @@ def duration_ns(value: float | timedelta | str, what: str, *, bare_strings: bool
         ns = _read_duration(value, what, bare_strings)
     else:
         if not -math.inf < value < math.inf:  # NaN too
-            raise InvalidOption(f"{what} must be a finite number of seconds, not {value}")
+            raise InvalidOption(f"{what} must be a finite number of seconds, not {shown(value)}")
         ns = round(max(-1, min(value, DURATION_MAX_NS)) * SECOND_NS)  # an absurd number must not overflow
     if ns <= 0:
-        raise InvalidOption(f"{what} must be above zero, not {value!r:.80}")
+        raise InvalidOption(f"{what} must be above zero, not {shown(value)}")
     if ns > DURATION_MAX_NS:
-        raise InvalidOption(f"{what} must be at most ten years, not {value!r:.80}")
+        raise InvalidOption(f"{what} must be at most ten years, not {shown(value)}")
     return ns
 
 
@@ -62,7 +70,7 @@ def _read_duration(text: str, what: str, bare: bool) -> int:
     parts = _PART.findall(stripped)
     known = parts and all(unit in _UNITS_NS for _, unit in parts)
     if not known or "".join(n + u for n, u in parts) != stripped:
-        raise InvalidOption(f"{what} must look like '250ms', '90s', '1h30m' or '2d', not {text!r:.80}")
+        raise InvalidOption(f"{what} must look like '250ms', '90s', '1h30m' or '2d', not {shown(text)}")
     return round(sum(min(float(number), DURATION_MAX_NS) * _UNITS_NS[unit] for number, unit in parts))
 
 
@@ -126,7 +134,7 @@ def text(value: Any, what: str) -> None:
         raise InvalidOption(f"{what} must have 1 to 1000 characters, not {len(value)}")
     bad = next((c for c in value if not c.isprintable()), None)
     if bad is not None:
-        raise InvalidOption(f"{what} must be printable, {value!r:.80} is not")
+        raise InvalidOption(f"{what} must be printable, {shown(value)} is not")
 
 
 def whole(value: Any, what: str, low: int, high: int) -> int:
@@ -134,7 +142,7 @@ def whole(value: Any, what: str, low: int, high: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidType(f"{what} must be a whole number, not {type(value).__name__}")
     if not low <= value <= high:
-        raise InvalidOption(f"{what} must be within {low} and {high}, not {value}")
+        raise InvalidOption(f"{what} must be within {low} and {high}, not {shown(value)}")
     return value
 
 

@@ -99,7 +99,7 @@ class Loop:
                 call, at = blobs[at : at + call], at + call  # type: ignore[index, operator]
             if needs:
                 needs, at = with_blobs(needs, blobs, at)
-            if words[REVOKED] and job in words[marker.REVOKED_AT : marker.REVOKED_AT + words[REVOKED]].tolist():
+            if words[REVOKED] and job in words[marker.REVOKED_AT : marker.REVOKED_END].tolist():
                 end, kind, raw, blob = wire.WAS_REVOKED, NONE, 0, None
             elif due and started >= due:
                 end, kind, raw, blob = wire.HAD_EXPIRED, NONE, 0, None

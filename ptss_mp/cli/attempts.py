@@ -43,6 +43,19 @@ def _open(path: str) -> int:
         raise files.cannot(path, WHAT, error) from None
 
 
+def _ends_in_a_part(path: str, fd: int) -> bool:
+    """Return True for a file that ends in a part of a line, as a run leaves it whose machine went down."""
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode) or not found.st_size:
+        return False
+    try:
+        with open(path, "rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) != b"\n"
+    except OSError:
+        return False  # it may be written only
+
+
 class ExecutionLog:
     """An open log; lines are added to what is there.
 
@@ -57,6 +70,7 @@ class ExecutionLog:
         self.lost = ""
         self._fd = _open(path)
         os.set_blocking(self._fd, True)
+        self._torn = _ends_in_a_part(path, self._fd)
 
     def failed(self, outcome: Outcome[Any]) -> None:
         """An attempt that another one follows."""
@@ -74,6 +88,8 @@ class ExecutionLog:
         facts = outcome.as_dict()
         head = {"schema": SCHEMA, "job": outcome.name, "attempt": outcome.attempts, "final": final}
         line = json.dumps(head | {name: facts[name] for name in FACTS}) + "\n"
+        if self._torn:
+            line, self._torn = "\n" + line, False
         if not self.lost:
             try:
                 self._write(line.encode())

@@ -61,6 +61,8 @@ def read(path: str, jobs: str) -> Left | None:
             raise _bad(path, f"it has {found.st_size} bytes, the most is {BYTES_MAX}")
         with open(fd, "rb", closefd=False) as file:
             return _understood(path, file.read(BYTES_MAX), jobs)
+    except OSError as error:
+        raise _bad(path, f"it cannot be read: {error.strerror or error}") from None
     finally:
         os.close(fd)
 
@@ -114,7 +116,7 @@ def write(path: str, jobs: str, names: tuple[str, ...], ended: Mapping[str, str]
     if not names:
         try:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
+                os.unlink(os.path.realpath(path))  # as it is written; a link to it stays for the next time
         except OSError as error:
             raise CommandError(Exit.CANNOT_CREATE, f"cannot take away {WHAT} {path!r}: {error.strerror}") from None
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 import time
@@ -23,20 +24,22 @@ class Meter:
     Args:
         progress: None or False: nothing; True: a line on stderr if that is a terminal; an object with
             `update`: `update(1)`; a callable: (done, total, Outcome).
-        total: how many there will be, None if nobody knows.
+        iterables: the input; asked for its length only if somebody is told.
 
     Raises:
         InvalidType: none of these.
     """
 
-    def __init__(self, progress: Any, total: int | None) -> None:
-        self.done, self._total = 0, total
+    def __init__(self, progress: Any, iterables: tuple[Any, ...]) -> None:
+        self.done = 0
+        self._total: int | None = None
         self._line: Line | None = None
         self._update = self._call = None
         if progress is None or progress is False:
             return
+        self._total = total_of(iterables)
         if progress is True:
-            self._line = Line(total) if sys.stderr is not None and sys.stderr.isatty() else None
+            self._line = Line(self._total) if sys.stderr is not None and sys.stderr.isatty() else None
         elif isinstance(progress, type):
             name = progress.__name__
             raise InvalidType(f"progress is the class {name}; pass an object, such as {name}(total=100)")
@@ -65,9 +68,21 @@ class Meter:
 
     def end(self) -> None:
         """Leave the terminal's line."""
-        if self._line:
-            self._line.end()
-            self._line = None
+        line, self._line = self._line, None
+        if line:
+            with contextlib.suppress(Exception):  # the terminal may have gone; the results are there
+                line.end()
+
+
+def total_of(iterables: tuple[Any, ...]) -> int | None:
+    """Return how many items there will be, None if that cannot be told before.
+
+    To have `__len__` is not to know it: a bar around a generator raises, and a range may be longer than `len` counts.
+    """
+    try:
+        return min(map(len, iterables), default=None)
+    except Exception:
+        return None
 
 
 class Line:

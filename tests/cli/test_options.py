@@ -161,6 +161,17 @@ def test_a_log_has_ordinary_rights(tmp_path):
 # ---- --log-json.
 
 
+def test_a_part_of_a_line_at_the_end_of_a_log_spoils_none_of_ours(tmp_path):
+    """Regression: the next run's first attempt was written behind what a machine that went down had left."""
+    path, log = jobs_file(tmp_path, "@task\ndef f(): ...\n"), tmp_path / "log"
+    log.write_text('{"schema": 1, "jo')
+    for _ in range(2):
+        assert ptss_mp("run", path, "--execution-log", log).status == 0
+    part, *lines = log.read_text().splitlines()
+    assert part == '{"schema": 1, "jo'
+    assert [json.loads(line)["job"] for line in lines] == ["f", "f"]
+
+
 def test_each_line_on_stderr_is_json(tmp_path):
     source = (
         "print('at import \\x1b')\nb = task().map(time.sleep, [0.01] * 20)\n"

@@ -125,6 +125,17 @@ def test_a_run_that_ends_leaves_none(tmp_path):
     assert not (tmp_path / "s").exists()
 
 
+def test_a_link_to_a_state_stays_and_the_state_is_taken_away(tmp_path):
+    """Regression: the link was taken away, and a state that had been run stayed for whoever asks the file itself."""
+    path, state, link = jobs_file(tmp_path, "@task\ndef f(): ...\n"), tmp_path / "state.json", tmp_path / "link"
+    state.write_text(json.dumps(GOOD | {"file": str(path)}))
+    link.symlink_to(state)
+    assert ptss_mp("run", path, "--state", link).status == 0
+    assert link.is_symlink()
+    assert not state.exists()
+    assert ptss_mp("run", path, "--state", link).status == 0, "a link to nothing: all begins afresh"
+
+
 def test_a_state_is_written_though_the_report_cannot_be(tmp_path, bell):
     go = Bell(tmp_path, "go")
     (tmp_path / "folder").mkdir()
@@ -145,6 +156,12 @@ def test_a_state_is_written_though_the_report_cannot_be(tmp_path, bell):
 
 
 # ---- Bad input.
+
+def test_a_file_that_cannot_be_read_is_no_fault_of_ours(tmp_path):
+    """Regression: it can be opened, and the first read fails."""
+    path = jobs_file(tmp_path, "@task\ndef f(): ...\n")
+    assert_one_line(ptss_mp("run", path, "--state", "/proc/self/mem"), 65, "is no state of this run", "cannot be read")
+
 
 GOOD = {"schema": 1, "file": "", "stopped": "", "signal": None, "left": ["f"], "ended": {}}
 

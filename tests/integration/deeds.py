@@ -540,6 +540,14 @@ FORGERIES = (
 )  # fmt: skip
 
 
+def revoke_without_end() -> None:
+    """Claim on this worker's page that more jobs are revoked than there is room for."""
+    from ptss_mp import attempt, marker
+
+    assert attempt._loop
+    attempt._loop.words[marker.REVOKED] = (1 << 64) - 1
+
+
 def scribble(log: str) -> None:
     """Empty the page on which this worker tells what it does, and die."""
     import gc

@@ -131,6 +131,15 @@ def test_no_job_breaks_the_pool_by_writing_into_the_page(pool):
     assert {f.outcome(CAP_S).status for f in futures} == {"crashed"}
 
 
+def test_a_number_of_revoked_jobs_that_cannot_be_revokes_none(pool):
+    """Regression: the whole page was looked through, and whoever's id was the same as some word in it never began."""
+    ex = pool(1)
+    spoilt = ex.submit(deeds.revoke_without_end)
+    after = [ex.submit(abs, -n) for n in range(40)]
+    assert spoilt.result(CAP_S) is None
+    assert [future.outcome(CAP_S).status for future in after] == ["succeeded"] * 40
+
+
 def test_a_transfer_is_not_the_jobs_time(pool):
     """Regression: a job was killed because its result took longer to copy and to send than was left of its timeout."""
     ex = pool(1, spares=0)

@@ -182,7 +182,7 @@ def test_reporting_never_blocks_and_text_is_cut(pool):
     [
         (("3",), InvalidType), ((True,), InvalidType), ((1, "x"), InvalidType), ((1, 2, b"x"), InvalidType),
         ((float("nan"),), InvalidOption), ((-1,), InvalidOption), ((1, float("inf")), InvalidOption),
-        ((10**400,), InvalidOption),
+        ((10**400,), InvalidOption), ((10**5000,), InvalidOption),
     ],
 )  # fmt: skip
 def test_a_report_that_makes_no_sense_is_refused_in_the_job(pool, gate, arguments, error):

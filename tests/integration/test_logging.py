@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
+import logging.config
 import os
 import sys
 
@@ -150,6 +152,118 @@ def test_lines_that_are_no_records_are_passed_over(pool, kept):
     ex.submit(speak, "jobs", "after").result(CAP_S)
     ex.drain(CAP_S)
     assert [r.getMessage() for r in kept.records] == ["said after"]
+
+
+FACTS = {
+    "name": "jobs", "msg": "forged", "levelno": 30, "levelname": "WARNING", "pathname": "/a/b.py", "lineno": 1,
+    "funcName": "f", "created": 1.0, "thread": 1, "threadName": "t", "process": 1, "processName": "p",
+    "exc_text": None, "stack_info": None, "extra": {},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("facts", "heard"),
+    [
+        ({}, True),
+        ({"pathname": None}, True),
+        ({"extra": {"getMessage": 1}}, True),
+        ({"levelno": 10**300}, True),
+        ({"created": 10**400}, False),
+        ({"created": 1e300}, False),
+        ({"created": float("nan")}, False),
+    ],
+)
+def test_a_forged_record_silences_none_that_follows(pool, kept, facts, heard):
+    """Regression: one without a path, or with an instant that is no float, ended the reading of its attempt."""
+    line = json.dumps(FACTS | facts).encode() + b"\n"
+    ex = pool(1)
+    ex.submit(write_raw, [line]).result(CAP_S)
+    ex.drain(CAP_S)
+    assert [r.getMessage() for r in kept.records] == ["forged"] * heard + [""]
+    assert "" in logging.Formatter("%(asctime)s %(module)s").format(kept.records[0])
+    assert all(r.levelno <= 10_000 for r in kept.records), "a logger keeps what it was asked of each level"
+
+
+class Mute:
+    def __repr__(self) -> str:
+        raise ZeroDivisionError
+
+
+def speak_with(extra: str) -> None:
+    extras = {"number": {"n": 10**5000}, "mute": {"n": Mute()}, "no name": {1: 2, "n": 3}, "text": {"n": "x" * 10**6}}
+    logging.getLogger("jobs").info("said", extra=extras[extra])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("extra", ["number", "mute", "no name", "text"])
+def test_an_extra_that_cannot_be_shown_does_not_cost_the_record(pool, kept, extra):
+    ex = pool(1)
+    outcome = ex.submit(speak_with, extra).outcome(CAP_S)
+    ex.drain(CAP_S)
+    assert [r.getMessage() for r in kept.records] == ["said"]
+    assert kept.records[0].n
+    assert outcome.stderr == ""
+
+
+def speak_wide(char: str) -> None:
+    extra = {f"e{n}": char * 100_000 for n in range(40)}
+    try:
+        raise ValueError(char * 100_000)
+    except ValueError:
+        logging.getLogger("jobs").exception(char * 100_000, extra=extra)
+
+
+@pytest.mark.parametrize("char", ["x", "\u010d", "\U0001f600", "\x01"])
+def test_a_record_of_many_long_texts_is_shortened_not_lost(pool, kept, char):
+    """Regression: a line longer than what is read at once was gone, and nobody said so."""
+    ex = pool(1)
+    ex.submit(speak_wide, char).result(CAP_S)
+    ex.drain(CAP_S)
+    (record,) = kept.records
+    assert record.getMessage().startswith(char * 1000)
+    assert record.e0.startswith(char * 1000)
+
+
+def set_up(how: str) -> None:
+    if how == "basicConfig":
+        logging.basicConfig(force=True, level=logging.CRITICAL)
+    elif how == "dictConfig":
+        handler = {"class": "logging.StreamHandler"}
+        logging.config.dictConfig({"version": 1, "handlers": {"h": handler}, "root": {"handlers": ["h"]}})
+    elif how == "disable":
+        logging.disable(logging.CRITICAL)
+    else:
+        logging.shutdown()
+
+
+@CONTEXTS
+@pytest.mark.parametrize("how", ["basicConfig", "dictConfig", "disable", "shutdown"])
+def test_a_job_that_sets_logging_up_does_not_silence_the_next(pool, kept, context, how):
+    ex = pool(1, context)
+    ex.submit(speak, "jobs", "first").result(CAP_S)
+    ex.submit(set_up, how).result(CAP_S)
+    ex.submit(speak, "jobs", "second").result(CAP_S)
+    ex.drain(CAP_S)
+    assert [r.getMessage() for r in kept.records] == ["said first", "said second"]
+
+
+def test_a_handler_that_raises_costs_no_other_record(pool, kept):
+    """Regression: what came behind the first such record of an attempt was not said."""
+
+    def picky(record: logging.LogRecord) -> bool:
+        if "bad" in record.getMessage():
+            raise ZeroDivisionError
+        return True
+
+    logging.getLogger("jobs").addFilter(picky)
+    logging.getLogger("ptss_mp").setLevel(logging.CRITICAL + 1)  # pytest keeps records, and with them all frames
+    try:
+        ex = pool(1)
+        ex.submit(speak, "jobs", "bad", "good", "bad", "better").result(CAP_S)
+        ex.drain(CAP_S)
+    finally:
+        logging.getLogger("jobs").removeFilter(picky)
+        logging.getLogger("ptss_mp").setLevel(logging.NOTSET)
+    assert [r.getMessage() for r in kept.records] == ["said good", "said better"]
 
 
 def test_levels_of_the_program_count_in_the_workers(pool, kept):

@@ -552,3 +552,66 @@ def test_a_line_of_progress_on_a_terminal(pool, monkeypatch):
         os.close(ours)
     assert "2/2 done, 1 failed, " in shown
     assert shown.endswith("\r\n")
+
+
+class HungUp(io.StringIO):
+    """A terminal, until somebody pulls the plug."""
+
+    gone = False
+
+    def isatty(self):
+        return True
+
+    def write(self, text):
+        if self.gone:
+            raise OSError(5, "Input/output error")
+        return super().write(text)
+
+
+def test_a_terminal_that_hangs_up_costs_no_result(pool, monkeypatch):
+    """Regression: the last drawing raised, in the place of the end."""
+    terminal = HungUp()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    outcomes = pool(1).map_outcomes(deeds.double, [1, 2, 3], progress=True)
+    got = [next(outcomes)]
+    terminal.gone = True
+    got += outcomes
+    monkeypatch.undo()
+    assert [out.result() for _, out in got] == [2, 4, 6]
+
+
+class NoLength:
+    """As a bar around a generator: it has `__len__`, and does not know."""
+
+    def __init__(self, length: object) -> None:
+        self.length = length
+
+    def __iter__(self):
+        return iter([1, 2])
+
+    def __len__(self):
+        return self.length  # None: a TypeError
+
+
+@pytest.mark.parametrize("items", [NoLength(None), NoLength(-1), range(10**30)], ids=["none", "negative", "long"])
+@pytest.mark.parametrize("progress", [False, True])
+def test_an_input_whose_length_cannot_be_told_is_mapped_all_the_same(pool, items, progress):
+    """Regression: its `len` was asked, also if nobody wanted to see progress, and what it raised came through."""
+    totals = []
+    ex = pool(1)
+    shown = (lambda _done, total, _out: totals.append(total)) if progress else None
+    found = itertools.islice(ex.map_outcomes(deeds.double, items, ordered=True, progress=shown), 2)
+    assert [out.result() for _, out in found] == [2 * item for item in itertools.islice(items, 2)]
+    assert totals == [None, None] * progress
+    if len(totals) < 2 and not isinstance(items, range):
+        assert list(ex.map(deeds.double, items)) == [2, 4]
+
+
+def test_a_length_that_nobody_wants_is_not_asked_for(pool):
+    """To know it may be dear: that of a query reads the whole of it."""
+
+    class Dear(NoLength):
+        def __len__(self):
+            raise AssertionError("asked")
+
+    assert list(pool(1).map(deeds.double, Dear(0))) == [2, 4]

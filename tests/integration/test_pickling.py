@@ -375,3 +375,169 @@ def test_awkward_exceptions_fail_their_job_alone(pool, job):
     assert len(future.outcome().error) <= 600
     assert isinstance(future.exception(), ValueError | TaskRaised)
     assert ex.submit(pow, 2, 3).result(CAP_S) == 8
+
+
+class Plain:
+    """Shown with its address."""
+
+
+class Restless(Exception):
+    told = 0
+
+    def __str__(self) -> str:
+        Restless.told += 1
+        return f"told {Restless.told} times"
+
+
+def raise_with_object(kind: type[Exception], *args: object) -> None:
+    raise kind(*args, Plain())
+
+
+class OwnWay(Exception):
+    def __init__(self, *args: object) -> None:
+        super().__init__("own")
+        self.all = args
+
+    def __reduce__(self) -> tuple:
+        return OwnWay, self.all
+
+    def __str__(self) -> str:
+        return f"own {self.all}"
+
+
+class Errors(ExceptionGroup):
+    """As Python's documentation has it."""
+
+    def __new__(cls, errors: list[Exception], code: int) -> Errors:
+        self = super().__new__(Errors, f"exit code: {code}", errors)
+        self.code = code
+        return self
+
+    def derive(self, excs: list[Exception]) -> Errors:
+        return Errors(excs, self.code)
+
+
+class NewPair(Exception):
+    def __new__(cls, first: str, second: str) -> NewPair:
+        self = super().__new__(cls, first)
+        self.second = second
+        return self
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(first)
+
+
+def raise_errors() -> None:
+    raise Errors([TwoWords("a", "b"), NewPair("c", "d")], 3)
+
+
+def test_an_exception_whose_new_wants_more_than_it_keeps_is_raised_as_itself(pool):
+    """Regression: only its `__init__` was gone around."""
+    ex = pool(1)
+    with pytest.raises(Errors, match="exit code: 3") as caught:
+        ex.submit(raise_errors).result(CAP_S)
+    assert caught.value.code == 3
+    assert [type(error) for error in caught.value.exceptions] == [TwoWords, NewPair]
+    with pytest.raises(NewPair, match="c") as pair:
+        ex.submit(raise_it, NewPair, ("c", "d"), {}).result(CAP_S)
+    assert pair.value.second == "d"
+
+
+@pytest.mark.parametrize("args", [(), ("bad",)])
+@pytest.mark.parametrize("kind", [ValueError, KeyError, TwoWords, Restless, OwnWay])
+def test_an_exception_whose_text_is_another_each_time_is_raised_as_itself(pool, kind, args):
+    """Regression: an argument without a text of its own shows its address, and the class was lost for that."""
+    if kind is TwoWords:
+        args = ("bad",)
+    with pytest.raises(kind) as caught:
+        pool(1).submit(raise_with_object, kind, *args).result(CAP_S)
+    if kind not in (TwoWords, OwnWay):
+        assert type(caught.value.args[-1]) is Plain
+    assert "in raise_with_object" in str(caught.value.__cause__)
+
+
+def raise_long_number() -> None:
+    raise ValueError(10**5000)
+
+
+def test_an_exception_whose_text_cannot_be_had_is_raised_as_itself(pool):
+    error = pool(1).submit(raise_long_number).exception(CAP_S)
+    assert type(error) is ValueError
+    assert error.args == (10**5000,)
+
+
+class NoCode(SystemExit):
+    @property
+    def code(self) -> int:  # type: ignore[override]
+        raise ZeroDivisionError
+
+
+class Number(int):
+    def __lt__(self, _other: object) -> bool:
+        raise ZeroDivisionError
+
+    __gt__ = __lt__
+
+
+def leave(how: str) -> None:
+    raise NoCode() if how == "no code" else SystemExit(Number(3))
+
+
+@pytest.mark.parametrize(("how", "code"), [("no code", 1), ("odd number", 3)])
+def test_an_exit_whose_code_is_odd_fails_its_job_and_ends_no_worker(pool, how, code):
+    """Regression: what the code raised went through the worker's loop, and was a crash."""
+    outcome = pool(1).submit(leave, how).outcome(CAP_S)
+    assert (outcome.status, outcome.exit_code) == ("failed", code)
+
+
+BROKEN = """\
+import sys
+from ptss_mp import Executor
+class TwoWords(Exception):
+    def __init__(self, first, second): super().__init__(f"{first} {second}")
+def fail(): raise TwoWords("a", "b")
+if __name__ == "__main__":
+    with Executor(1) as ex:
+        print(repr(ex.submit(fail).exception(30)))
+        print(ex.submit(lambda: 0).exception(30))
+        print(ex.submit(pow, 2, 3).result(30))
+"""
+
+
+@pytest.mark.parametrize(
+    "source", ["raise AttributeError('module types has no CellType')", "def dumps(value, protocol): return b''"]
+)
+def test_a_cloudpickle_that_does_not_work_is_as_none(tmp_path, source):
+    """Regression: what its import raised cost exceptions their class that never needed it."""
+    (tmp_path / "cloudpickle.py").write_text(source + "\n")
+    file = tmp_path / "program.py"
+    file.write_text(BROKEN)
+    out, err, code = program([str(file)])
+    assert (err, code) == ("", 0)
+    error, refusal, value = out.splitlines()
+    assert (error, value) == ("TwoWords('a b')", "8")
+    assert "attribute lookup <lambda>" in refusal
+    assert "pip install 'ptss_mp[closures]'; the one that is there cannot be used: AttributeError" in refusal
+
+
+class Submits:
+    """Has a job of its own while it is pickled, one that cannot be."""
+
+    ex: ptss_mp.Executor
+
+    def __getstate__(self) -> dict[str, str]:
+        self.ex.submit(abs, threading.Lock())
+        return {"by": "hand"}
+
+
+def second_of(_first: object, second: int) -> int:
+    return second
+
+
+def test_an_argument_that_submits_while_it_is_pickled_leaves_futures_what_they_are(pool):
+    """Regression: a call that could not be pickled, within another, took from that one that it was being submitted."""
+    ex = Submits.ex = pool(1)
+    try:
+        assert ex.submit(second_of, Submits(), ex.submit(abs, -3)).result(CAP_S) == 3
+    finally:
+        del Submits.ex

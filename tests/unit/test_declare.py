@@ -198,3 +198,10 @@ def test_declarations_are_collected_in_order_with_their_place():
 
 def test_task_takes_any_callable():
     assert Task(len, Options())([1, 2]) == 2
+
+
+@pytest.mark.parametrize("field", ["timeout", "deadline", "priority", "retries"])
+def test_a_number_too_long_to_be_shown_is_refused_like_any_other(field):
+    """Regression: Python shows no number of 4301 digits, and it was that which was told."""
+    with pytest.raises(InvalidOption, match=f"{field} must be .* int too long"):
+        Options(**{field: 10**5000})
