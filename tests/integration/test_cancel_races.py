@@ -16,6 +16,7 @@ from collections import Counter
 from concurrent.futures import wait
 
 import deeds
+import pytest
 from support import CAP_S, Settled, lines, until, within
 
 from ptss_mp import Executor
@@ -123,19 +124,31 @@ def test_a_hundred_thousand_cancels(pool, tmp_path):
     assert ex.submit(deeds.double, 4).result(CAP_S) == 8
 
 
-def test_no_other_job_dies_in_the_place_of_a_cancelled_one(pool, gate, tmp_path, monkeypatch):
-    """Regression: the cancelled job ended just before the signal, the next one had begun, died and ran again."""
-    ex = pool(1, spares=0)
-    log = tmp_path / "log"
+def _together(ex, gate, folder, log):
+    """Let one job wait at the gate, three stand behind it in the same worker; return their Futures."""
     warm = [ex.submit(deeds.gate_or_not, None) for _ in range(150)]
-    warm += [ex.submit(deeds.logged, str(tmp_path / "other"), i) for i in range(150)]
+    warm += [ex.submit(deeds.logged, str(folder / "other"), i) for i in range(150)]
     assert all(f.outcome(CAP_S).ok for f in warm)  # known as short: they travel together
     ex.pause()
     cancelled = ex.submit(deeds.gate_or_not, gate.path)
     behind = [ex.submit(deeds.logged, str(log), i, 0.2) for i in range(3)]
     ex.resume()
     until(lambda: next(iter(ex._pool.channels.values())).marked()[0] == cancelled._id, "its begin")
-    assert len(ex._pool.core.workers[next(iter(ex._pool.channels))].queue) > 1
+    return cancelled, behind
+
+
+def test_no_other_job_dies_in_the_place_of_a_cancelled_one(pool, gate, tmp_path, monkeypatch):
+    """Regression: the cancelled job ended just before the signal, the next one had begun, died and ran again."""
+    ex = pool(1, spares=0)
+    for attempt in range(20):  # how many travel together is a matter of how short the machine lets them be
+        log = tmp_path / f"log {attempt}"
+        cancelled, behind = _together(ex, gate, tmp_path, log)
+        if len(ex._pool.core.workers[next(iter(ex._pool.channels))].queue) > 1:
+            break
+        gate.open()
+        assert all(f.outcome(CAP_S).ok for f in (cancelled, *behind))
+    else:
+        pytest.skip("needs a machine on which jobs of some microseconds are seen as short: in twenty tries none were")
     send = supervisor._signal
 
     def late(pidfd):
