@@ -21,7 +21,7 @@ from typing import Any
 from ..errors import InternalError
 from . import commands as do
 from . import events as on
-from .crew import RETURNS_MAX, Crew
+from .crew import Crew
 from .estimates import Estimates
 from .graph import GOOD, Waiting, judge, verdict
 from .history import History
@@ -294,7 +294,7 @@ class Scheduler(Crew):
                 done.append(job)
                 if not plain:
                     self._forget(job)
-            elif end == on.REVOKED and self._suspicion(job) <= RETURNS_MAX:
+            elif end == on.REVOKED:
                 jobs[job] = spec
                 self._return(job, key)  # taken back in the very moment in which it came up
             else:

@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from .. import marker, wire
+from ..core import events as on
 from ..core.scheduler import ENDS
 from ..warden import kernel
 from ..warden.protocol import FDS, HEAD, RUN, RUNS, RUNS_AT, SLOT_BYTES, VERDICT_AT
@@ -195,6 +196,11 @@ class Channel:
         self.recalled.update(back)
         return rows, back
 
+    def _unasked(self, row: Row) -> Row:
+        """Return a row, as that of a lost job if it gives back what nobody has revoked: it would come back for ever."""
+        job, end, started, duration = row
+        return row if end != wire.WAS_REVOKED or job in self.revoked else (job, on.LOST, started, duration)
+
     def _acknowledge(self, rows: list[Row]) -> None:
         """Free the places of revoked jobs that the worker has passed by."""
         for row in rows:
@@ -300,6 +306,8 @@ class Channel:
                     answers[job] = found[job]
             rows = news
         self.answered += len(rows)
+        if [row for row in rows if row[1] == wire.WAS_REVOKED and row[0] not in self.revoked]:
+            rows = [self._unasked(row) for row in rows]
         if self.revoked:
             self._acknowledge(rows)
         return rows

@@ -100,7 +100,9 @@ def explain_end(
     if status == "deadline" and not report.started:
         _late(report, future, now)
         report.error = "its deadline passed before it could start"
-    elif status in ("crashed", "protocol", "timeout") and not report.error:
+    elif status == "protocol" and not report.error:
+        report.error = "its worker gave it back, and nobody had asked for that"
+    elif status in ("crashed", "timeout") and not report.error:
         report.error = "its worker died again and again, and each time it was the first in line"
     elif status == "skipped" and not report.error:
         report.error = f"run_if={future._use.rules.run_if!r} did not come true"

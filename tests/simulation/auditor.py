@@ -20,7 +20,7 @@ BATCH_NS = 1_000_000  # longest that events of one step are apart in the world
 BACKOFF_NS = 1_000_000_000  # API, Retry: doubled each time, up to a minute, 10 % jitter
 PERIOD_NS = 10_000_000_000  # of the restart intensity
 ANSWERS = ("succeeded", "failed", "not_picklable", "not_picklable", "protocol", "deadline")
-RETURNS_MAX = 3  # deaths that a job may outlive as the first in line, blameless; and times it may be passed by
+RETURNS_MAX = 3  # deaths that a job may outlive as the first in line, blameless
 RETRYABLE = ("failed", "crashed", "timeout")
 HARMLESS = ("succeeded", "skipped")
 
@@ -181,9 +181,7 @@ class Auditor:
             if job.status or job.must:
                 continue
             if end == 4:
-                job.returns += 1
-                if job.returns <= RETURNS_MAX:
-                    continue  # passed by in the moment in which it was taken back
+                continue  # passed by in the moment in which it was taken back
             self._attempt_ended(job, ANSWERS[end])
 
     def _attempt_ended(self, job: Job, status: str) -> None:

@@ -12,6 +12,7 @@ from struct import pack_into
 import pytest
 
 from ptss_mp import marker, wire
+from ptss_mp.core import events as on
 from ptss_mp.shell.channel import Channel
 from ptss_mp.warden.protocol import SLOT_BYTES
 from ptss_mp.wire import ANSWERS, COSTS, FACT, VALUE
@@ -64,9 +65,9 @@ def hand() -> Iterator[Hand]:
     hand.close()
 
 
-def frame(*answers: tuple[int, int], blob: bytes = b"") -> bytes:
+def frame(*answers: tuple[int, int], blob: bytes = b"", end: int = 0) -> bytes:
     """Return a frame of (job, value) answers."""
-    facts = b"".join(FACT.pack(job, 0, 10, 5) for job, _ in answers)
+    facts = b"".join(FACT.pack(job, end, 10, 5) for job, _ in answers)
     values = b"".join(VALUE.pack(wire.INT, value) for _, value in answers)
     return ANSWERS.pack(len(answers), len(blob)) + facts + values + blob
 
@@ -168,6 +169,13 @@ def test_a_job_that_made_noise_and_returned_has_not_succeeded(hand):
     hand.say(frame((1, 11)) + b"\xff" * 100)
     assert [row[0] for row in hand.channel.drain(hand.got)] == [1]
     assert set(hand.got) == {1}
+
+
+def test_what_nobody_has_revoked_cannot_be_given_back(hand):
+    """Regression: only the number of times was bounded, and honest workers came up to it."""
+    hand.channel.revoke(2)
+    hand.say(frame((1, 0), (2, 0), end=wire.WAS_REVOKED))
+    assert [row[:2] for row in hand.read()] == [(1, on.LOST), (2, wire.WAS_REVOKED)]
 
 
 def test_an_answer_to_what_it_was_not_asked_stands_for_nothing(hand):
