@@ -21,7 +21,7 @@ from .settings import Settings
 SETTLE_NS = 50_000_000  # the second level (settings.py) costs 9 µs
 ENDING_S = 0.001  # a thread that was joined may be counted for a moment still; so long, twenty times
 REDIRECTED_NS = 1_000_000  # after a run of so long, whether the standard descriptors are what they were (10 µs)
-PEAK_BYTES = 1 << 20  # a peak is told to about so much; to forget one costs 15 µs
+PEAK_BYTES = 1 << 20  # a peak is told to about so much; to forget one costs 3 µs
 COLLECT_SHARE = 10  # a collection of more than the youngest objects may take so small a part of its job's time
 
 

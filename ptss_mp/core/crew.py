@@ -146,12 +146,9 @@ class Crew(Table):
     def _suspect(self, worker: Worker) -> int:
         """Nobody is to blame for a death; but who is first in line at death after death is not innocent."""
         first = next((job for job in worker.queue if job in self.jobs), 0)
-        return first if first and self._suspicion(first) > RETURNS_MAX else 0
-
-    def _suspicion(self, job: int) -> int:
-        """Note one more innocent return of a job; return how many there were."""
-        self.returns[job] = self.returns.get(job, 0) + 1
-        return self.returns[job]
+        if first:
+            self.returns[first] = self.returns.get(first, 0) + 1
+        return first if self.returns.get(first, 0) > RETURNS_MAX else 0
 
     def _warden_died(self, _event: on.WardenDied) -> None:
         for worker in self.workers.values():

@@ -16,13 +16,6 @@ from tests.cli.cli_support import CAP_S, Bell, assert_one_line, finish, jobs_fil
 STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
 
-@pytest.fixture
-def bell(tmp_path):
-    bell = Bell(tmp_path)
-    yield bell
-    bell.close()
-
-
 def outcomes(report):
     return {job["name"]: job["status"] for job in json.loads(report.read_text())["jobs"]}
 

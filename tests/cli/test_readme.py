@@ -20,26 +20,25 @@ def plain(text: str) -> list[str]:
     return re.sub(r"[\d.]+ s\b|< \d+ MiB|[\d.]+ MiB", "", text).splitlines()
 
 
-def test_the_ten_lines(tmp_path: Path):
-    program = tmp_path / "ten.py"
-    program.write_text(PYTHON[0])
-    run = subprocess.run(
+def said(program: Path, text: str) -> str:
+    """Run a block as a program; return its stdout."""
+    program.write_text(text)
+    return subprocess.run(
         [sys.executable, program], capture_output=True, text=True, timeout=CAP_S, check=True,
         env={"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin"},
-    )  # fmt: skip
+    ).stdout  # fmt: skip
+
+
+def test_the_ten_lines(tmp_path: Path):
+    out = said(tmp_path / "ten.py", PYTHON[0])
     (shown,) = (text for kind, text in BLOCKS if kind == "text" and text.startswith("0\n"))
-    assert plain(run.stdout) == plain(shown)
+    assert plain(out) == plain(shown)
 
 
 def test_many_items(tmp_path: Path):
-    program = tmp_path / "many.py"
-    program.write_text(PYTHON[2])
-    run = subprocess.run(
-        [sys.executable, program], capture_output=True, text=True, timeout=CAP_S, check=True,
-        env={"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin"},
-    )  # fmt: skip
+    out = said(tmp_path / "many.py", PYTHON[2])
     (shown,) = (text for kind, text in BLOCKS if kind == "text" and text.startswith("0 0\n"))
-    assert run.stdout == shown
+    assert out == shown
 
 
 def test_the_jobs_file(tmp_path: Path):

@@ -11,13 +11,6 @@ import pytest
 from tests.cli.cli_support import WITHOUT_OVERRIDE, Bell, assert_one_line, finish, jobs_file, ptss_mp, start
 
 
-@pytest.fixture
-def bell(tmp_path):
-    bell = Bell(tmp_path)
-    yield bell
-    bell.close()
-
-
 def counted(bell):
     """A chain of jobs that count their runs; `held` holds the first run up and lets later ones go."""
     return (

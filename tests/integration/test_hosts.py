@@ -212,24 +212,15 @@ def open_gate(tmp_path):
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_signal_to_the_whole_group_reaches_the_program_alone(tmp_path, served, number):
-    """So a program that serves can give the job its grace."""
-    with served("serve") as program:
+@pytest.mark.parametrize("how", ["serve", "ignored"])
+def test_a_signal_to_the_whole_group_reaches_the_program_alone(tmp_path, served, number, how):
+    """So a program that serves can give the job its grace, and one that ignores it goes on."""
+    with served(how) as program:
         wait_for_lines(tmp_path / "log", 1)
         os.killpg(program.pid, number)
         open_gate(tmp_path)
         out, err = program.communicate(timeout=CAP_S)
-    assert (program.returncode, out, err) == (128 + number, "succeeded\n", "")
-
-
-@pytest.mark.parametrize("number", SIGNALS)
-def test_a_signal_to_the_group_of_a_program_that_ignores_it_is_nothing(tmp_path, served, number):
-    with served("ignored") as program:
-        wait_for_lines(tmp_path / "log", 1)
-        os.killpg(program.pid, number)
-        open_gate(tmp_path)
-        out, err = program.communicate(timeout=CAP_S)
-    assert (program.returncode, out, err) == (0, "succeeded\n", "")
+    assert (program.returncode, out, err) == (128 + number if how == "serve" else 0, "succeeded\n", "")
 
 
 @pytest.mark.parametrize("number", SIGNALS)

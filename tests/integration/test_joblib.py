@@ -14,7 +14,7 @@ from support import CAP_S, alive, lines, until, wait_gone
 
 from ptss_mp import InvalidOption, NotPicklable, TaskTimeout, WorkerCrashed
 
-joblib = pytest.importorskip("joblib", reason="joblib is of the extra 'neighbours'")
+joblib = pytest.importorskip("joblib", reason="joblib is not installed: pip install 'ptss_mp[neighbours]'")
 
 import ptss_mp.joblib  # noqa: E402
 
@@ -150,7 +150,9 @@ def test_options_hold_for_each_task(backend, tmp_path):
 
 
 def test_nested_calls_are_threads_of_their_worker(backend):
-    estimators = pytest.importorskip("estimators", reason="scikit-learn is of the extra 'neighbours'")
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed: pip install 'ptss_mp[neighbours]'")
+    import estimators
+
     with joblib.parallel_config(backend(), n_jobs=2):
         found = Parallel()(delayed(estimators.nested)(4) for _ in range(4))
     for pid, roots, pids in found:
@@ -160,7 +162,9 @@ def test_nested_calls_are_threads_of_their_worker(backend):
 
 
 def test_native_thread_pools_share_the_machine(backend, monkeypatch):
-    estimators = pytest.importorskip("estimators", reason="scikit-learn is of the extra 'neighbours'")
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed: pip install 'ptss_mp[neighbours]'")
+    import estimators
+
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     with joblib.parallel_config(backend(), n_jobs=2):
         each = str(max(1, joblib.cpu_count() // 2))
@@ -179,7 +183,9 @@ def search(estimators, **grid):
 
 
 def test_a_grid_search_finds_what_it_finds_alone(backend):
-    estimators = pytest.importorskip("estimators", reason="scikit-learn is of the extra 'neighbours'")
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed: pip install 'ptss_mp[neighbours]'")
+    import estimators
+
     with joblib.parallel_config("sequential"):
         alone = search(estimators)
     ours = backend()

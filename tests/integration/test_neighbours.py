@@ -86,7 +86,7 @@ def test_a_client_that_hangs_up_ends_the_work(pool, tmp_path):
 
 @pytest.fixture
 def dask():
-    dask = pytest.importorskip("dask", reason="dask is of the extra 'neighbours'")
+    dask = pytest.importorskip("dask", reason="dask is not installed: pip install 'ptss_mp[neighbours]'")
     with dask.config.set({"num_workers": None}):
         yield dask
 
@@ -120,7 +120,7 @@ def test_a_crash_in_a_dask_graph_is_its_own(pool, dask):
 
 @pytest.fixture
 def tqdm(monkeypatch):
-    bar = pytest.importorskip("tqdm", reason="tqdm is of the extra 'neighbours'").tqdm
+    bar = pytest.importorskip("tqdm", reason="tqdm is not installed: pip install 'ptss_mp[neighbours]'").tqdm
     monkeypatch.setattr(bar, "monitor_interval", 0)  # its thread lives as long as the program
     return bar
 

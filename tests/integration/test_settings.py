@@ -155,7 +155,7 @@ def lose() -> int:
     return os.getpid()
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="gives up root's rights, which this user has not")
+@pytest.mark.skipif(os.getuid() != 0, reason=f"needs root, whose rights it gives up; this is {os.getuid()}")
 def test_a_worker_whose_settings_cannot_be_set_back_is_replaced(pool):
     ex = pool(1, spares=0)
     before = ex.submit(settings).result(CAP_S)
