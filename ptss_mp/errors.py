@@ -14,7 +14,7 @@ import pickle
 import queue
 from concurrent.futures import CancelledError
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class PtssError(Exception):
@@ -133,16 +133,23 @@ class DeadlineMissed(TaskFailed, TimeoutError):
     observed: float | None = None
 
 
+class Root(NamedTuple):
+    """The job that failed first, as those that wait for it name it."""
+
+    name: str
+    key: str
+
+
 class DependencyFailed(TaskFailed):
     """A prerequisite did not succeed, so the job never started.
 
     `__cause__` is the root's own error.
 
     Attributes:
-        root: name of the job that failed first.
+        root: (name, key) of the job that failed first.
     """
 
-    root: str = ""
+    root: Root = Root("", "")
 
 
 class TaskSkipped(PtssError, CancelledError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import concurrent.futures as cf
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple, NoReturn, Self, TypeVar
 
@@ -357,6 +357,15 @@ class ExecutorView(Maps):
         ready = max(0, len(core.jobs) - waiting - delayed - running) + len(pool.inbox)
         return Snapshot(self.state, waiting, delayed, ready, running, len(pool.futures), core.staff, len(core.spares))
 
+    def metrics(self) -> Mapping[str, float]:
+        """Return the pool's counters since its start (`_total`) and gauges of this moment (`observe.metrics.METRICS`).
+
+        Counting costs jobs nothing: a job is counted with its batch.
+        """
+        from .observe.metrics import metrics
+
+        return metrics(self._pool, self.status())
+
     def story(self, future: Future[Any]) -> list[Event]:
         """Return what is remembered of a job's life, oldest first (the last 10,000 jobs or so)."""
         from .observe.story import events_of
@@ -411,6 +420,7 @@ class Executor(ExecutorView):
             the program's own streams when the attempt ends; True: kept only; False: the program's, as it comes.
         restart_intensity: (n, seconds): more than n unexplained deaths in that time break the pool.
         name: of threads and logs.
+        backend: whose processes; "local": those of this machine.
 
     Raises:
         InvalidOption, InvalidType: an argument that can never be right.
@@ -433,11 +443,12 @@ class Executor(ExecutorView):
         capture: bool | str = "tee",
         restart_intensity: tuple[int, float] = (10, 10.0),
         name: str | None = None,
+        backend: str = "local",
     ) -> None:
         base = base_options(options, fresh)
         pool = make_pool(
             max_workers, mp_context, initializer, initargs, max_tasks_per_child, preload, max_pending, spares,
-            start_timeout, capture, restart_intensity, name,
+            start_timeout, capture, restart_intensity, name, backend,
         )  # fmt: skip
         pool.base = base
         super().__init__(pool, Options(), base, rules(base), None)

@@ -30,6 +30,7 @@ def make_pool(
     capture: bool | str,
     restart_intensity: tuple[int, float],
     name: str | None,
+    backend: str,
 ) -> Pool:
     """Return the pool behind an Executor; no process or thread is started, no file opened.
 
@@ -43,6 +44,8 @@ def make_pool(
         whole(max_pending, "max_pending", 1, PENDING_MAX)
     if capture != "tee" and not isinstance(capture, bool):
         raise InvalidOption(f"capture must be 'tee', True or False, not {capture!r}")
+    if backend != "local":
+        raise InvalidOption(f"backend must be 'local' (worker processes of this machine), not {backend!r}")
     if name is not None:
         text(name, "name")
     if spares is None:

@@ -26,6 +26,7 @@ from .errors import (
     PtssError,
     RemoteTraceback,
     ResultNotPicklable,
+    Root,
     TaskFailed,
     TaskInterrupted,
     TaskRaised,
@@ -123,6 +124,7 @@ class Outcome(Generic[T]):
     tardiness: float = 0.0
     _value: wire.Value = field(default=wire.NOTHING, repr=False, compare=False)
     _cause: BaseException | None = field(default=None, repr=False, compare=False)
+    _root_key: str = field(default="", repr=False, compare=False)
 
     @property
     def ok(self) -> bool:
@@ -250,7 +252,8 @@ def _crashed(outcome: Outcome[Any]) -> BaseException:
 
 
 def _dependency(outcome: Outcome[Any]) -> BaseException:
-    error = DependencyFailed(f"job {outcome.name!r}: {outcome.error}", outcome=outcome, root=outcome.root)
+    root = Root(outcome.root or "", outcome._root_key)
+    error = DependencyFailed(f"job {outcome.name!r}: {outcome.error}", outcome=outcome, root=root)
     error.__cause__ = outcome._cause
     return error
 

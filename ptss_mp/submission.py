@@ -99,5 +99,6 @@ def born_failed(future: Future[Any], known: bool, args: Any, kwargs: Any, error:
     if known:
         use.pool.know(future)
     use.pool.weights.add(1)
+    use.pool.control(lambda _now: use.pool.ends.update(("not_picklable",)))
     future._end(FINISHED)
     return future

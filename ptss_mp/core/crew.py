@@ -48,6 +48,7 @@ class Crew(Table):
     Attributes:
         active: ready workers that get jobs; spares: ready ones that do not yet.
         staff: workers that are not leaving.
+        hired: workers asked for so far: the number of the last one.
         closed, dropping, halted, broken: how far the end is.
     """
 
@@ -64,7 +65,7 @@ class Crew(Table):
         self.closed = self.dropping = self.halted = False
         self.broken = ""
         self.hire_at = 0  # no worker is asked for before this instant
-        self._last_worker = 0
+        self.hired = 0
         self._out: list[do.Command] = []  # of the running step
 
     def state_of_worker(self, number: int) -> WorkerState:
@@ -98,11 +99,11 @@ class Crew(Table):
         busy = len(self.active) if self.ready.head() else sum(1 for w in self.active.values() if w.queue)
         wanted = min(self.max_workers, len(self.ready) + busy) + self.spare_workers
         while self.staff < wanted and not self.broken and not self.halted:
-            self._last_worker += 1
+            self.hired += 1
             until = self.now + self.start_timeout_ns if self.start_timeout_ns else NEVER
-            self.workers[self._last_worker] = Worker(self._last_worker, until)
+            self.workers[self.hired] = Worker(self.hired, until)
             self.staff += 1
-            self._out.append(do.StartWorker(self._last_worker))
+            self._out.append(do.StartWorker(self.hired))
 
     def _leave(self, worker: Worker) -> None:
         """The worker gets nothing more; a spare takes its place."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED
 from itertools import count
@@ -66,6 +66,8 @@ class Desk:
         self.observers: list[Any] = []  # observe.story.Narrator
         self.drainers: list[tuple[threading.Event, bool]] = []  # who waits, and whether for the unreleased too
         self.weights: set[int] = set()  # what the ends so far count in an exit status: at most 0, 1 and 3
+        self.ends: Counter[str] = Counter()  # settled jobs by status; a cancel counts once the loop has heard of it
+        self.retries = 0
         self.lateness = False  # some job may succeed after its deadline
         self.look_at = NEVER  # when to look what running jobs report: only if somebody observes
         self.attempt_failed: Callable[[Outcome[Any]], None] | None = None  # told of each that another one follows
@@ -180,6 +182,7 @@ class Desk:
             events.append(on.Submitted(monotonic_ns(), rows))
         if self.gone:
             ids = [self.gone.popleft() for _ in range(len(self.gone))]
+            self.ends["cancelled"] += len(ids)
             now, here = monotonic_ns(), {row[0] for row in rows}
             self.early |= {job: now for job in ids if job not in self.core.jobs and job not in here}
             events.append(on.Cancelled(now, ids))
@@ -224,9 +227,11 @@ class Desk:
         """Store results and wake who waits."""
         take, answer_of, late = self.futures.pop, self.answers.pop, self.lateness
         if command.status == "succeeded":
+            missing = 0
             for job in command.ids:
                 future, answer = take(job, None), answer_of(job, None)
                 if future is None:
+                    missing += 1
                     continue
                 assert answer is not None
                 future._kind, future._result, report = answer
@@ -237,6 +242,7 @@ class Desk:
                     self.weights.add(EXIT_STATUS[Status.DEADLINE])
                 if future._end(FINISHED):
                     self.callbacks.settled(future)
+            self.ends["succeeded"] += len(command.ids) - missing
             if self.reports:  # of one who forged its own answer and died
                 for job in command.ids:
                     self.reports.pop(job, None)
@@ -252,6 +258,7 @@ class Desk:
         if future is None:
             return
         future._report = explain_end(future, status, answer, report, blame, monotonic_ns())
+        self.ends[status] += 1
         if status != "dependency":  # its root, a job of this pool, has counted
             self.weights.add(EXIT_STATUS[Status(status)])
         if future._end(CANCELLED_AND_NOTIFIED if status == "cancelled" else FINISHED):
@@ -264,6 +271,7 @@ class Desk:
         if future and self.attempt_failed:
             failed = make_outcome(future, explain_end(future, command.status, answer, report, 0, monotonic_ns()))
             self.callbacks.put(lambda tell=self.attempt_failed: tell(failed))  # type: ignore[misc]
+        self.retries += 1
         if future:
             extra_of(future).tries += 1
 
@@ -292,6 +300,7 @@ class Desk:
         broken = self.broken
         report = Report("crashed" if broken else "cancelled", monotonic_ns())
         report.error, report.cause = str(broken or "the pool has ended"), broken
+        self.ends[report.status] += 1
         self.weights.add(EXIT_STATUS[Status(report.status)])
         future._report = report
         if future._end(FINISHED if broken else CANCELLED_AND_NOTIFIED):

@@ -6,6 +6,7 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 from .. import wire
+from ..errors import Root
 from ..outcome import Outcome, Status, signal_name
 from .clock import monotonic_ns, wall
 
@@ -57,7 +58,7 @@ class Report:
         self.stack: str | None = None
         self.limit: float | None = None
         self.observed: float | None = None
-        self.root: str | None = None
+        self.root: Root | None = None
         self.cause: BaseException | None = None
 
     def exited(self, status: int) -> str:
@@ -120,9 +121,10 @@ def make_outcome(future: Future[Any], report: Any = None) -> Outcome[Any]:
         worker_pid=future._pid or None,
         limit=report.limit,
         observed=report.observed,
-        root=report.root,
+        root=report.root.name if report.root else None,
         _value=value if report.status in _WITH_VALUE else wire.NOTHING,
         _cause=report.cause,
+        _root_key=report.root.key if report.root else "",
     )
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import marker, wire
 from ..core.job import NEVER
+from ..errors import Root
 from ..warden.protocol import WHYS
 from .channel import Answer, Channel
 from .clock import monotonic_ns
@@ -146,16 +147,16 @@ def _blamed(report: Report, future: Future[Any], blame: int) -> None:
     if found is None or found.status() == "succeeded":
         return  # run_if="failure", and nothing failed: nobody is to blame
     upstream = found._report if isinstance(found._report, Report) else None
-    root = (upstream.root if upstream else None) or found._use.name
+    root = (upstream.root if upstream else None) or Root(found._use.name, found._use.key)
     report.root = root
     if found.status() == "skipped":
         report.error = f"its prerequisite {found._use.name!r} was skipped"
         return
     cause = upstream.cause if upstream and upstream.root else None
     report.cause = cause or found._error_or_cancelled()
-    through = "" if root == found._use.name else f" (through {found._use.name!r})"
+    through = "" if not (upstream and upstream.root) else f" (through {found._use.name!r})"
     why = upstream.error if upstream and not upstream.root else None
-    report.error = f"{root!r} did not succeed{through}: {why or _one_line(report.cause)}"
+    report.error = f"{root.name!r} did not succeed{through}: {why or _one_line(report.cause)}"
 
 
 def _one_line(error: BaseException | None) -> str:

@@ -33,11 +33,13 @@ from ptss_mp import (
     PoolBroken,
     QueueFull,
     State,
+    Status,
     TaskInterrupted,
     TaskSkipped,
     task,
 )
 from ptss_mp.core import commands
+from ptss_mp.observe.metrics import METRICS
 from ptss_mp.shell import supervisor
 
 # ---- submit and map
@@ -397,7 +399,8 @@ def test_what_hangs_on_a_failed_job_fails_with_its_cause(pool, tmp_path, first):
     assert (outcome.status, outcome.root, outcome.attempts) == ("dependency", "root", 0)
     assert "'root'" in outcome.error
     assert isinstance(error, DependencyFailed)
-    assert error.root == "root"
+    assert error.root == ("root", root.outcome(CAP_S).key)
+    assert pickle.loads(pickle.dumps(error)).root.key == error.root.key
     assert type(error.__cause__) is type(root.exception()) if first != "is cancelled" else cf.CancelledError
     assert lines(tmp_path / "log") == []
     assert ex.submit(deeds.double, root).outcome(CAP_S).status == "dependency"  # also when it is settled already
@@ -966,6 +969,7 @@ def test_contexts(pool):
         ("capture", 0, InvalidOption, "'tee', True or False"),
         ("fresh", "yes", InvalidType, "True or False"),
         ("name", "", InvalidOption, "1 to 1000 characters"),
+        ("backend", "dask://host:8786", InvalidOption, "must be 'local'"),
         ("name", 3, InvalidType, "must be text"),
         ("restart_intensity", 3, InvalidType, "number of deaths, seconds"),
         ("options", {"timeout": 5}, InvalidType, "Options(...)"),
@@ -1133,6 +1137,37 @@ def test_status_counts(pool, gate, tmp_path):
     delayed.cancel()
     assert ex.drain(CAP_S)
     assert ex.status()[1:6] == (0, 0, 0, 0, 0)
+
+
+def test_metrics_count_each_end_once(pool, gate, tmp_path):
+    ex = pool(1)
+    log = tmp_path / "log"
+    before = ex.metrics()
+    assert {number for name, number in before.items()} == {0.0}
+    running = ex.submit(deeds.gated, str(log), gate.path, 1)
+    wait_for_lines(log, 1)
+    behind = [ex.options(after=running).submit(deeds.double, i) for i in range(3)]
+    assert behind[0].cancel()
+    now = until(lambda: (m := ex.metrics())["jobs_running"] == 1 and m, "the numbers")
+    assert (now["jobs_submitted_total"], now["jobs_unsettled"], now["jobs_cancelled_total"]) == (4, 3, 1)
+    gate.open()
+    assert ex.submit(deeds.fail, "x").outcome(CAP_S).status == "failed"
+    assert ex.submit(deeds.crash, "abort").outcome(CAP_S).status == "crashed"
+    assert ex.submit(deeds.double, threading.Lock()).outcome(CAP_S).status == "not_picklable"
+    assert ex.submit(time.sleep, 0.05).outcome(CAP_S).ok
+    assert ex.join(CAP_S)
+    ex.shutdown()
+    after = ex.metrics()
+    ends = {name: number for name, number in after.items() if name.startswith("jobs_") and number}
+    assert ends == {
+        "jobs_submitted_total": 8, "jobs_settled_total": 8, "jobs_succeeded_total": 4, "jobs_failed_total": 1,
+        "jobs_crashed_total": 1, "jobs_not_picklable_total": 1, "jobs_cancelled_total": 1,
+    }  # fmt: skip
+    assert after["attempts_answered_total"] == 5
+    assert 0.05 < after["attempt_seconds_total"] < CAP_S
+    assert after["workers_started_total"] >= 2
+    assert all(type(number) is float for number in after.values())
+    assert set(after) == set(METRICS) | {f"jobs_{status}_total" for status in Status}
 
 
 def test_story_tells_a_jobs_life(pool):
