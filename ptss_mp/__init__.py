@@ -13,12 +13,15 @@ if TYPE_CHECKING:
     from .attempt import Attempt, current
     from .declare import Options, Task, task
     from .errors import (
+        CpuLimitExceeded,
         DeadlineMissed,
         DependencyFailed,
         ExecutorClosed,
         InternalError,
         InvalidOption,
         InvalidType,
+        LimitExceeded,
+        MemoryLimitExceeded,
         NotLoadable,
         NotPicklable,
         PoolBroken,
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Attempt",
+    "CpuLimitExceeded",
     "DeadlineMissed",
     "DependencyFailed",
     "Event",
@@ -52,6 +56,8 @@ __all__ = [
     "InternalError",
     "InvalidOption",
     "InvalidType",
+    "LimitExceeded",
+    "MemoryLimitExceeded",
     "NotLoadable",
     "NotPicklable",
     "Options",

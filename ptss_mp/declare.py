@@ -16,10 +16,12 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, overload
 
 from .errors import InvalidOption, InvalidType
-from .units import duration_ns, flag, instant, keywords, nearest, one_of, sequence, start, text, whole
+from .units import duration_ns, flag, instant, keywords, nearest, one_of, sequence, size_bytes, start, text, whole
 
 PRIORITY_MAX = (1 << 15) - 1  # the core's key has 16 bits for it
 RETRIES_MAX = 1000  # a job that died a thousand times will not live
+FILES_MAX = 1 << 20  # as many as Linux lets a process open, unless its administrator raised that (fs.nr_open)
+PROCESSES_MAX = 1 << 22  # as many as there can be (kernel.pid_max)
 
 
 class _Unset:
@@ -48,6 +50,11 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "deadline": instant,
     "on_miss": one_of("kill", "finish"),
     "timeout": duration_ns,
+    "cpu_time": duration_ns,
+    "memory": size_bytes,
+    "file_size": size_bytes,
+    "open_files": lambda v, w: whole(v, w, 1, FILES_MAX),
+    "processes": lambda v, w: whole(v, w, 1, PROCESSES_MAX),
     "after": lambda _v, _w: None,  # the executor knows Futures and names, and refuses the rest
     "run_if": one_of("success", "done", "failure"),
     "retries": lambda v, w: whole(v, w, 0, RETRIES_MAX),
@@ -55,7 +62,10 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "args": sequence,
     "kwargs": keywords,
 }
-NULLABLE = frozenset(("name", "start_time", "deadline", "timeout", "after", "args", "kwargs"))
+NULLABLE = frozenset((
+    "name", "start_time", "deadline", "timeout", "cpu_time", "memory", "file_size", "open_files", "processes", "after",
+    "args", "kwargs",
+))  # fmt: skip
 DECLARED_ONLY = ("args", "kwargs")  # for `task`, not for `submit`
 
 
@@ -70,6 +80,12 @@ class Options:
         deadline: an aware datetime, or a duration from the release.
         on_miss: "kill" ends the job at its deadline; "finish" only orders and reports.
         timeout: the longest that one attempt may run; over, it is killed.
+        cpu_time: the most user and system time of one attempt and of what it started; over, it is killed.
+        memory: the most resident memory of the worker and of what it started, less what the warden had at the
+            fork, so that preloads are free: bytes, or text such as "512MiB"; over, the attempt is killed.
+        file_size: the longest that a file may become by a write of the attempt; beyond it OSError (EFBIG).
+        open_files: how many more descriptors the attempt may have open; beyond it OSError (EMFILE).
+        processes: how many processes the attempt may be at once, itself included.
         after: Futures, Tasks or names that must be settled first (no value is passed).
         run_if: "success", "done" or "failure" of the prerequisites.
         retries: how often a failed, crashed or timed-out attempt is made again; 0..1000.
@@ -87,6 +103,11 @@ class Options:
     deadline: float | timedelta | str | datetime | None = UNSET
     on_miss: Literal["kill", "finish"] = UNSET
     timeout: float | timedelta | str | None = UNSET
+    cpu_time: float | timedelta | str | None = UNSET
+    memory: int | str | None = UNSET
+    file_size: int | str | None = UNSET
+    open_files: int | None = UNSET
+    processes: int | None = UNSET
     after: Any = UNSET
     run_if: Literal["success", "done", "failure"] = UNSET
     retries: int = UNSET
@@ -136,36 +157,6 @@ def options(**given: Any) -> Options:
         if name not in _FIELDS:
             raise InvalidOption(f"no option {name!r}{nearest(name, _FIELDS)}")
     return Options(**given)
-
-
-class Rules(NamedTuple):
-    """Options in the core's terms: integers of nanoseconds and flags; hashable."""
-
-    priority: int
-    timeout_ns: int  # 0: none
-    deadline_ns: int  # relative to the release; 0: none, or an instant of its own
-    kill_at_deadline: bool
-    run_if: str
-    retries: int
-    fresh: bool
-
-
-RULED = frozenset(("priority", "timeout", "deadline", "on_miss", "run_if", "retries", "fresh"))  # decide the Rules
-
-
-def rules(options: Options) -> Rules:
-    """Return the part of `options` that all jobs with equal options share."""
-    timeout, deadline = options.get("timeout"), options.get("deadline")
-    relative = deadline is not None and not isinstance(deadline, datetime)
-    return Rules(
-        priority=options.get("priority", 0),
-        timeout_ns=duration_ns(timeout, "timeout") if timeout is not None else 0,
-        deadline_ns=duration_ns(deadline, "deadline") if relative else 0,
-        kill_at_deadline=options.get("on_miss", "kill") == "kill",
-        run_if=options.get("run_if", "success"),
-        retries=options.get("retries", 0),
-        fresh=options.get("fresh", False),
-    )
 
 
 class Task:

@@ -121,6 +121,25 @@ class TaskTimeout(TaskFailed, TimeoutError):
     observed: float | None = None
 
 
+class LimitExceeded(TaskFailed):
+    """The attempt went beyond a limit of its options and was killed.
+
+    Attributes:
+        limit, observed: allowed and seen, in the limit's unit (bytes; seconds of CPU time; processes).
+    """
+
+    limit: float | None = None
+    observed: float | None = None
+
+
+class MemoryLimitExceeded(LimitExceeded, MemoryError):
+    """It and what it started held more memory than `memory` allows; bytes."""
+
+
+class CpuLimitExceeded(LimitExceeded):
+    """It and what it started used more CPU time than `cpu_time` allows; seconds."""
+
+
 class DeadlineMissed(TaskFailed, TimeoutError):
     """The deadline passed before the job had finished.
 

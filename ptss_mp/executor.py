@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, NoReturn, Self, TypeVar
 
 from . import wire
 from .core.job import NEVER
-from .declare import RULED, Options, Rules, Task, rules
+from .declare import Options, Task
 from .declare import options as make_options
 from .errors import ExecutorClosed, InvalidOption, InvalidType
 from .future import Future
@@ -23,6 +23,7 @@ from .making import base_options, for_tasks_only, make_pool
 from .mapping import Maps
 from .observe.story import Event
 from .pool import Pool, State
+from .rules import RULED, Rules, rules
 from .shell.clock import monotonic_ns
 from .shell.report import Extra
 from .shell.use import Function, Use

@@ -17,8 +17,10 @@ from typing import Any, Generic, TypeVar, cast
 
 from . import wire
 from .errors import (
+    CpuLimitExceeded,
     DeadlineMissed,
     DependencyFailed,
+    MemoryLimitExceeded,
     NotLoadable,
     NotPicklable,
     PoolBroken,
@@ -45,6 +47,8 @@ class Status(StrEnum):
     FAILED = "failed"
     CRASHED = "crashed"
     TIMEOUT = "timeout"
+    MEMORY = "memory"
+    CPU = "cpu"
     DEADLINE = "deadline"
     DEPENDENCY = "dependency"
     SKIPPED = "skipped"
@@ -62,7 +66,7 @@ EXIT_STATUS = {
     Status.DEPENDENCY: 1,
 } | dict.fromkeys(
     (
-        Status.FAILED, Status.CRASHED, Status.TIMEOUT, Status.CANCELLED,
+        Status.FAILED, Status.CRASHED, Status.TIMEOUT, Status.MEMORY, Status.CPU, Status.CANCELLED,
         Status.NOT_PICKLABLE, Status.INTERRUPTED, Status.PROTOCOL,
     ),
     1,
@@ -280,6 +284,8 @@ _ERRORS: dict[Status, Callable[[Outcome[Any]], BaseException]] = {
     Status.FAILED: _raised,
     Status.CRASHED: _crashed,
     Status.TIMEOUT: _plain(TaskTimeout, "limit", "observed"),
+    Status.MEMORY: _plain(MemoryLimitExceeded, "limit", "observed"),
+    Status.CPU: _plain(CpuLimitExceeded, "limit", "observed"),
     Status.DEADLINE: _plain(DeadlineMissed, "limit", "observed"),
     Status.DEPENDENCY: _dependency,
     Status.SKIPPED: _skipped,

@@ -21,11 +21,12 @@ from typing import Any
 
 from . import wire
 from .core import events as on
-from .declare import Options, Rules
+from .declare import Options
 from .errors import ExecutorClosed, PoolBroken, QueueFull
 from .future import Future, remains
 from .handlers import interrupting
 from .pickling import main_is_importable, names_main
+from .rules import Rules
 from .shell.dispatch import prepare_main
 from .shell.supervisor import Supervisor
 from .shell.use import Function, by_reference

@@ -74,6 +74,45 @@ def _read_duration(text: str, what: str, bare: bool) -> int:
     return round(sum(min(float(number), DURATION_MAX_NS) * _UNITS_NS[unit] for number, unit in parts))
 
 
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
+_SIZES = {"b": 1} | {
+    prefix + unit: base**power
+    for power, prefix in enumerate("kmgt", 1)
+    for unit, base in (("b", 1000), ("ib", 1024), ("", 1024))
+}
+SIZE_MAX_BYTES = 1 << 50  # a pebibyte: beyond it a size is a mistake
+
+
+def size_bytes(value: int | str, what: str, *, bare_strings: bool = False) -> int:
+    """Return a size in bytes.
+
+    Args:
+        value: bytes, or text: KB MB GB TB are decimal, KiB MiB GiB TiB and bare K M G T binary.
+        what: the option's name, for the error.
+        bare_strings: take "4096" as bytes (the command line does).
+
+    Raises:
+        InvalidType: another type, bool and float included.
+        InvalidOption: zero, negative, above a pebibyte, or unreadable.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise InvalidType(f"{what} must be bytes or text like '512MiB', not {type(value).__name__}")
+    size = value if isinstance(value, int) else _read_size(value, what, bare_strings)
+    if size <= 0:
+        raise InvalidOption(f"{what} must be above zero, not {shown(value)}")
+    if size > SIZE_MAX_BYTES:
+        raise InvalidOption(f"{what} must be at most {SIZE_MAX_BYTES >> 40} TiB, not {shown(value)}")
+    return size
+
+
+def _read_size(text: str, what: str, bare: bool) -> int:
+    found = _SIZE.fullmatch(text.strip().lower())
+    number, unit = found.groups() if found else ("", "")
+    if not found or (unit not in _SIZES if unit else not bare):
+        raise InvalidOption(f"{what} must look like '512MiB', '2GiB' or '1.5GB', not {shown(text)}")
+    return math.floor(min(float(number), SIZE_MAX_BYTES) * (_SIZES[unit] if unit else 1))
+
+
 def aware(value: datetime, what: str) -> datetime:
     """Return `value` if it carries a time zone; else raise."""
     if value.tzinfo is None or value.utcoffset() is None:

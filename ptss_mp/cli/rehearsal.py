@@ -14,8 +14,8 @@ from ..core import commands as do
 from ..core import events as on
 from ..core.job import NEVER, Prerequisite, Row, Spec
 from ..core.scheduler import BUDGET_NS, Scheduler
-from ..declare import rules
 from ..jobsfile import Plan
+from ..rules import rules
 from ..shell.clock import monotonic_ns
 from ..submission import instants
 

@@ -12,9 +12,10 @@ from enum import StrEnum
 
 from . import commands as do
 from . import events as on
+from .ends import Ends
 from .job import NEVER
 from .restart import RestartWindow
-from .table import Table, Worker
+from .table import Worker
 
 EXIT_NS = 2_000_000_000  # a retired worker runs its exit handlers; after that it is killed
 RETURNS_MAX = 3  # deaths of workers that a job outlives as the first in line, blameless (dask allows as many)
@@ -42,31 +43,30 @@ WORKER_TRANSITIONS: dict[WorkerState, frozenset[WorkerState]] = {
 }
 
 
-class Crew(Table):
+class Crew(Ends):
     """The workers, and the pool's life as far as they need to know it.
 
     Attributes:
         active: ready workers that get jobs; spares: ready ones that do not yet.
         staff: workers that are not leaving.
         hired: workers asked for so far: the number of the last one.
-        closed, dropping, halted, broken: how far the end is.
+        closed, halted, broken: how far the end is.
     """
 
     def __init__(
-        self, max_workers: int, spares: int, max_tasks: int, restarts: RestartWindow, start_timeout_ns: int
+        self, max_workers: int, spares: int, max_tasks: int, restarts: RestartWindow, start_timeout_ns: int, seed: int
     ) -> None:
-        super().__init__()
+        super().__init__(seed)
         self.max_workers, self.spare_workers, self.max_tasks = max_workers, spares, max_tasks
         self.start_timeout_ns = start_timeout_ns
         self.active: dict[int, Worker] = {}
         self.spares: deque[Worker] = deque()
         self.staff = 0
         self.restarts = restarts
-        self.closed = self.dropping = self.halted = False
+        self.closed = self.halted = False
         self.broken = ""
         self.hire_at = 0  # no worker is asked for before this instant
         self.hired = 0
-        self._out: list[do.Command] = []  # of the running step
 
     def state_of_worker(self, number: int) -> WorkerState:
         """Return where a worker stands, by what holds it."""

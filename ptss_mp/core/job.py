@@ -58,12 +58,14 @@ class Spec:
         retries: how many further attempts a failure may cost.
         fresh: each attempt needs a process that has run nothing yet.
         base: the key of a job without deadline, less release and id.
+        memory_bytes, cpu_ns: limits of one attempt; 0: none.  The warden's affair, but for the death of its word.
+        alone: nothing may be queued at its worker beside it: what it takes away is not to be a neighbour's loss.
         on_failure: `run_if` is "failure": without a prerequisite that failed it is skipped, also without any.
     """
 
     __slots__ = (
-        "base", "fn", "fresh", "kill_at_deadline", "on_failure", "priority", "retries", "run_if",
-        "timeout_ns",
+        "alone", "base", "cpu_ns", "fn", "fresh", "kill_at_deadline", "memory_bytes", "on_failure", "priority",
+        "retries", "run_if", "timeout_ns",
     )  # fmt: skip
 
     def __init__(
@@ -75,6 +77,9 @@ class Spec:
         run_if: str = "success",
         retries: int = 0,
         fresh: bool = False,
+        memory_bytes: int = 0,
+        cpu_ns: int = 0,
+        alone: bool = False,
     ) -> None:
         self.fn = fn
         self.priority = (PRIORITY_MIDDLE - priority) << PRIORITY_SHIFT
@@ -85,6 +90,8 @@ class Spec:
         self.on_failure = run_if == "failure"
         self.retries = retries
         self.fresh = fresh
+        self.memory_bytes, self.cpu_ns = memory_bytes, cpu_ns
+        self.alone = alone or fresh
 
 
 class Prerequisite(NamedTuple):

@@ -26,7 +26,7 @@ from .estimates import Estimates
 from .graph import GOOD, Waiting, judge, verdict
 from .history import History
 from .job import DUE_SHIFT, ID_MASK, NEVER, RELEASE_SHIFT, Prerequisite, Spec, key_of
-from .restart import RestartWindow, backoff_ns
+from .restart import RestartWindow
 from .table import Worker
 
 MS = 1_000_000
@@ -36,7 +36,6 @@ PEEK_NS = 2 * MS  # a worker with more than one job out is looked at after so mu
 WORD_NS = 50 * MS  # a job so far beyond its limit without a word of the warden is killed from here
 
 ENDS = (GOOD, "failed", "not_picklable", "not_picklable", "protocol", "deadline", "protocol")  # by AnswerRow.end
-RETRIED = frozenset(("failed", "crashed", "timeout"))
 
 
 class Scheduler(Crew):
@@ -61,14 +60,11 @@ class Scheduler(Crew):
         start_timeout_ns: int = 0,
         seed: int = 0,
     ) -> None:
-        super().__init__(max_workers, spares, max_tasks, RestartWindow(intensity, period_ns), start_timeout_ns)
-        self.seed = seed
+        super().__init__(max_workers, spares, max_tasks, RestartWindow(intensity, period_ns), start_timeout_ns, seed)
         self.estimates = Estimates()
         # life
         self.paused = False
         self.stop_at = NEVER
-        # of the running step
-        self._ended: dict[int, str] = {}  # jobs that ended otherwise than well in this very step
         self.history = History()
 
     # ------------------------------------------------------------------ the door
@@ -181,72 +177,6 @@ class Scheduler(Crew):
                 self._end(job, "deadline")
 
     # ------------------------------------------------------------------ jobs end
-
-    def _end(self, job: int, status: str, blame: int = 0, gone: bool = False) -> None:
-        """Settle a job, and what its end decides for those that wait for it.
-
-        Args:
-            blame: the prerequisite that decided it.
-            gone: it has already been taken out of the ready queue.
-        """
-        if job not in self.jobs:
-            return
-        waiting = self.graph.waiting.pop(job, None)
-        if waiting is None and self.delayed.pop(job, None) is None and not gone:
-            self.ready.drop_later()
-        del self.jobs[job]
-        self._settle(status, job, blame)
-        self._forget(job)
-        if waiting and self.soft:
-            self._mark(waiting)
-        if status != GOOD:
-            self._ended[job] = status
-        if job in self.graph.successors:
-            self._cascade(job, status)
-
-    def _settle(self, status: str, job: int, blame: int) -> None:
-        last = self._out[-1] if self._out else None
-        if type(last) is not do.Settle or last.status != status or bool(last.blame) != bool(blame):
-            last = do.Settle(status, [], [])
-            self._out.append(last)
-        last.ids.append(job)
-        if blame:
-            last.blame.append(blame)
-
-    def _cascade(self, job: int, status: str) -> None:
-        """Tell those that wait for `job`, and those that wait for them; no recursion, a chain may be long."""
-        graph = self.graph
-        stack = [(job, status)]
-        while stack:
-            ended, how = stack.pop()
-            for below in graph.successors.pop(ended, ()):
-                waiting = graph.waiting.get(below)
-                decided = judge(waiting, how) if waiting else ""
-                if not waiting or not decided:
-                    continue
-                del graph.waiting[below]
-                if decided == "ready":
-                    self._arrive(below, waiting.key)
-                    continue
-                del self.jobs[below]
-                self._settle(decided, below, ended)
-                self._forget(below)
-                self._ended[below] = decided
-                if self.soft:
-                    self._mark(waiting)
-                stack.append((below, decided))
-
-    def _failed(self, job: int, spec: Spec, key: int, status: str) -> None:
-        """An attempt failed: another one after a pause, or the end."""
-        tries = self.tries.get(job, 0) + 1
-        if status in RETRIED and tries <= spec.retries and not self.dropping:
-            until = self.now + backoff_ns(tries, self.seed, job)
-            if until < self._kills_at(job, key):
-                self.tries[job] = tries
-                self._out.append(do.Postpone(job, status, until))
-                self._return(job, key, until)
-                return
-        self._end(job, status, gone=True)
 
     def _cancelled(self, event: on.Cancelled) -> None:
         for job in event.ids:
@@ -442,7 +372,7 @@ class Scheduler(Crew):
             spec = jobs[job]
             if spec is not last:
                 last = spec
-                cost = BUDGET_NS if spec.fresh else self.estimates.get(spec.fn, BUDGET_NS)
+                cost = BUDGET_NS if spec.alone else self.estimates.get(spec.fn, BUDGET_NS)
                 timeout = spec.timeout_ns
             if (number and load + cost >= BUDGET_NS) or job in worker.recalled:
                 break

@@ -7,7 +7,8 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ..core.job import Spec
-from ..declare import Rules, Task
+from ..declare import Task
+from ..rules import Rules
 
 if TYPE_CHECKING:
     from ..pool import Pool
@@ -51,6 +52,9 @@ class Use:
             run_if=rules.run_if,
             retries=rules.retries,
             fresh=rules.fresh,
+            memory_bytes=rules.memory_bytes,
+            cpu_ns=rules.cpu_ns,
+            alone=bool(rules.memory_bytes or rules.cpu_ns or rules.file_bytes or rules.open_files or rules.processes),
         )
         self.deadline_ns = rules.deadline_ns
         self.special = False

@@ -28,8 +28,8 @@ EXITED = struct.Struct("<cQIiQQ")  # b"X": worker, pid, wait status (-errno: it 
 FDS = 8  # of FORKED: pidfd, answers, calls, page, fault, out, err, log
 MESSAGE_MAX = 1 << 20  # how to prepare a `__main__`, with a long sys.path, is the largest
 
-WHYS = ("", "crashed", "timeout", "deadline", "cancelled", "protocol", "interrupted")
-TIMEOUT, DEADLINE = WHYS.index("timeout"), WHYS.index("deadline")
+WHYS = ("", "crashed", "timeout", "deadline", "memory", "cpu", "cancelled", "protocol", "interrupted")
+TIMEOUT, DEADLINE, MEMORY, CPU = map(WHYS.index, ("timeout", "deadline", "memory", "cpu"))
 
 SLOT_BYTES = 8192
 TICK, ASLEEP = 0, 8  # of slot 0, as indices of eight-byte words: shortest tick ns; 1 while the warden sleeps

@@ -5,9 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from ptss_mp.declare import UNSET, Options, Task, collect, options, rules, task
+from ptss_mp.declare import UNSET, Options, Task, collect, options, task
 from ptss_mp.errors import InvalidOption, InvalidType
-from ptss_mp.units import DURATION_MAX_NS, duration_ns
+from ptss_mp.rules import rules
+from ptss_mp.units import DURATION_MAX_NS, duration_ns, size_bytes
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
@@ -54,8 +55,44 @@ def test_bare_numbers_in_strings_only_where_asked_for():
 
 
 @pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (1, 1), ("1B", 1), ("2KB", 2000), ("2 kb", 2000), ("2KiB", 2048), ("2k", 2048), ("1.5M", 3 << 19),
+        ("3MB", 3_000_000), ("3MiB", 3 << 20), ("1GB", 10**9), ("1GiB", 1 << 30), ("1G", 1 << 30), ("2TB", 2 * 10**12),
+        ("1TiB", 1 << 40), (1 << 50, 1 << 50),
+    ],
+)  # fmt: skip
+def test_sizes(given, expected):
+    assert size_bytes(given, "memory") == expected
+    assert Options(memory=given).memory == given
+
+
+@pytest.mark.parametrize(
+    "given", [0, -1, (1 << 50) + 1, "", "0", "90", "1e9B", "-1K", "K", "1 XB", "1KBB", "1K1M", "9" * 5000 + "G", pytest.param(10**5000, id="huge")]
+)
+def test_refused_sizes(given):
+    with pytest.raises(InvalidOption, match=r"^memory must "):
+        Options(memory=given)
+
+
+@pytest.mark.parametrize("given", [True, 1.5, [], b"5K", object()])
+def test_sizes_of_the_wrong_kind(given):
+    with pytest.raises(InvalidType, match=r"^file_size must be bytes or text"):
+        Options(file_size=given)
+
+
+def test_bare_sizes_in_strings_only_where_asked_for():
+    assert size_bytes("4096", "--memory", bare_strings=True) == 4096
+
+
+@pytest.mark.parametrize(
     ("field", "value", "error"),
     [
+        ("open_files", 0, InvalidOption),
+        ("open_files", 1 << 21, InvalidOption),
+        ("processes", 0, InvalidOption),
+        ("processes", "2", InvalidType),
+        ("cpu_time", 0, InvalidOption),
         ("name", "", InvalidOption),
         ("name", "two\nlines", InvalidOption),
         ("name", "x" * 1001, InvalidOption),
@@ -120,7 +157,14 @@ def test_options_are_frozen_and_pickle():
 
 def test_rules_are_whole_nanoseconds():
     made = rules(Options(timeout="90s", deadline="2m", on_miss="finish", run_if="done", retries=2, fresh=True))
-    assert made == (0, 90 * 10**9, 120 * 10**9, False, "done", 2, True)
+    assert made[:7] == (0, 90 * 10**9, 120 * 10**9, False, "done", 2, True)
+    assert not any(made[7:])
+    limited = rules(Options(memory="2GiB", cpu_time="1m", file_size="1KB", open_files=9, processes=3))
+    assert limited[7:] == (2 << 30, 60 * 10**9, 1000, 9, 3)
+    lifted = Options(memory="2GiB", cpu_time=1, file_size=1, open_files=9, processes=3) | Options(
+        memory=None, cpu_time=None, file_size=None, open_files=None, processes=None
+    )
+    assert rules(lifted) == rules(Options())
     assert rules(Options(deadline=NOON)).deadline_ns == 0
     assert hash(made) == hash(rules(Options()) and made)
 

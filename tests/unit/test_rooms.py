@@ -10,7 +10,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "ptss_mp"
 
-WORDS = {"errors", "units", "declare"}
+WORDS = {"errors", "units", "declare", "rules"}
 BYTES = {"wire", "marker"}
 BELOW = {"*"}  # everything but cli and __main__
 
@@ -19,6 +19,7 @@ ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "units": {"errors"},
     "declare": {"errors", "units"},
+    "rules": {"declare", "units"},
     "wire": set(),
     "marker": {"wire"},
     "outcome": {"errors", "wire"},
