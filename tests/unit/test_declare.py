@@ -68,8 +68,12 @@ def test_sizes(given, expected):
 
 
 @pytest.mark.parametrize(
-    "given", [0, -1, (1 << 50) + 1, "", "0", "90", "1e9B", "-1K", "K", "1 XB", "1KBB", "1K1M", "9" * 5000 + "G", pytest.param(10**5000, id="huge")]
-)
+    "given",
+    [
+        0, -1, (1 << 50) + 1, "", "0", "90", "1e9B", "-1K", "K", "1 XB", "1KBB", "1K1M", "9" * 5000 + "G",
+        pytest.param(10**5000, id="huge"),
+    ],
+)  # fmt: skip
 def test_refused_sizes(given):
     with pytest.raises(InvalidOption, match=r"^memory must "):
         Options(memory=given)
