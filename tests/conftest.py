@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -12,6 +13,12 @@ import pytest
 from tests import leaks
 
 os.environ[leaks.MARK] = uuid.uuid4().hex
+# Whoever runs the tests in the background (`&`, nohup) starts them with these ignored, and what they start would
+# inherit that: programs that are asked to end by them.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True, scope="session")
