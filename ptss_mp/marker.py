@@ -22,6 +22,7 @@ from .wire import FACT, VALUE
 # Indices of fields.  An attempt runs while NUMBER == COMPLETED and RUNNING is not 0.
 STARTED, NUMBER, COMPLETED, RUNNING, CPU, READY, REVOKED, SENDING = range(8)
 COUNT, BLOB, GENERATION = 8, 9, 10  # unsent answers, bytes of their blobs, flushes so far
+RESIDENT = 11  # bytes it held when it became ready
 ANSWERS_MAX = 64  # as core.scheduler.DEPTH
 REVOKED_AT = 16  # index of the first of ANSWERS_MAX job ids
 REVOKED_END = REVOKED_AT + ANSWERS_MAX  # all are looked at: their count may be scribbled on, and what is free is 0

@@ -113,6 +113,16 @@ def _read_size(text: str, what: str, bare: bool) -> int:
     return math.floor(min(float(number), SIZE_MAX_BYTES) * (_SIZES[unit] if unit else 1))
 
 
+def shown_size(number: int) -> str:
+    """Return bytes in binary units: "12.3 MiB"."""
+    value, unit = float(number), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+
+
 def aware(value: datetime, what: str) -> datetime:
     """Return `value` if it carries a time zone; else raise."""
     if value.tzinfo is None or value.utcoffset() is None:

@@ -48,7 +48,8 @@ class Loop:
         self.unproven: dict[int, int] = {}  # function -> clean runs still to be seen
         self.ran: set[int] = set()  # proven functions that ran since the last look
         self.main_ready, self.initialized = options.get("main", False), bool(options["initializer"])
-        self.about = ("", "", 1, 0, 0)  # wire.ABOUT
+        self.about: tuple[Any, ...] = ("", "", 1, 0, 0, False)  # wire.ABOUT
+        self.metered = False  # the jobs that follow have a limit of memory or CPU time: their start is told
         self.rows: list[tuple[Any, ...]] = []  # of the frame that is being made
         self.count = self.blob_bytes = self.generation = self.completed = 0
         self.flushed_at = self.tidied_at = 0
@@ -92,6 +93,8 @@ class Loop:
             if job == 0:
                 self.learn(fn, call, needs)
                 continue
+            if self.metered:
+                self.cpu_at = words[marker.CPU] = time.process_time_ns()
             words[STARTED] = started
             words[NUMBER] = self.completed
             words[RUNNING] = job  # last: it runs while number == completed
@@ -263,6 +266,7 @@ class Loop:
             self.unproven[number] = PROVEN_RUNS
         elif what == wire.ABOUT:
             self.about = data
+            self.metered = data[5]
         elif not self.main_ready and not self.initialized:
             self.retire()  # the next one is born with it: what an import takes is no job's time
         elif not self.main_ready:

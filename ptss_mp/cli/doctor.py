@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ..units import shown_size
 from . import text
 from .exits import CommandError, Exit
 from .signals import Interrupts
@@ -145,8 +146,8 @@ def _memory() -> tuple[None, str, dict[str, Any]]:
     found = psutil.virtual_memory()
     group = _cgroup_number("memory.max", "memory/memory.limit_in_bytes")
     group = None if group is None or group >= found.total else group
-    told = f"{text.size(found.available)} available of {text.size(found.total)}"
-    told += f", at most {text.size(group)} by the cgroup" if group else ""
+    told = f"{shown_size(found.available)} available of {shown_size(found.total)}"
+    told += f", at most {shown_size(group)} by the cgroup" if group else ""
     return None, told, {"available": found.available, "total": found.total, "cgroup": group}
 
 

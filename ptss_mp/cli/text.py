@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from ..units import shown_size
+
 if TYPE_CHECKING:
     from ..jobsfile import Planned
     from ..outcome import Outcome
@@ -118,16 +120,6 @@ def seconds(value: float) -> str:
     return f"{value:.3f} s" if value < 1 else f"{value:.1f} s"
 
 
-def size(number: int) -> str:
-    """Return bytes in binary units: "12.3 MiB"."""
-    value, unit = float(number), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if value < 1024:
-            break
-        value, unit = value / 1024, larger
-    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-
-
 def frames(stack: str) -> list[tuple[str, int, str]]:
     """Return the frames (file, line, function) of a traceback or a faulthandler stack, innermost first."""
     crash = "most recent call first" in stack
@@ -186,7 +178,7 @@ def failure(outcome: Outcome[Any]) -> str:
         parts.append(seconds(outcome.wall_time))
     if outcome.max_rss is not None:
         # beyond what it was forked with, so a small job has nothing to show
-        parts.append(size(outcome.max_rss) if outcome.max_rss >= 1 << 20 else "< 1 MiB")
+        parts.append(shown_size(outcome.max_rss) if outcome.max_rss >= 1 << 20 else "< 1 MiB")
     if outcome.attempts > 1:
         parts.append(f"{outcome.attempts} attempts")
     last = (outcome.stderr or "").rstrip().rpartition("\n")[2]

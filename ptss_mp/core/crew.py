@@ -144,6 +144,21 @@ class Crew(Ends):
         if self.spares or (full and not starting):
             self._retire(worker)
 
+    def _unfit(self, event: on.Unfit) -> None:
+        """The job goes to another worker, and this one leaves; or no worker would do, and the job ends."""
+        worker = self.workers.get(event.worker)
+        key = worker.queue.pop(event.job, None) if worker else None
+        if worker is None or key is None:
+            return
+        worker.given -= 1
+        worker.load, worker.watch = 0, NEVER
+        if event.job in self.jobs and event.hopeless:
+            self._end(event.job, "memory", gone=True)
+        elif event.job in self.jobs:
+            self._return(event.job, key)
+        if not worker.leaving and (worker.used_up or not event.hopeless):
+            self._retire(worker)
+
     def _suspect(self, worker: Worker) -> int:
         """Nobody is to blame for a death; but who is first in line at death after death is not innocent."""
         first = next((job for job in worker.queue if job in self.jobs), 0)

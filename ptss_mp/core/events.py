@@ -95,6 +95,18 @@ class Recalled(NamedTuple):
     ids: Sequence[int]
 
 
+class Unfit(NamedTuple):
+    """A worker was to be sent this job alone, and was not: earlier jobs have left too much in it.
+
+    `hopeless`: it has run nothing yet, so none would be fit.
+    """
+
+    now: int
+    worker: int
+    job: int
+    hopeless: bool
+
+
 class Cancelled(NamedTuple):
     """The Futures of these jobs were settled as cancelled by their holders."""
 
@@ -137,5 +149,5 @@ class Stopped(NamedTuple):
 
 Event = (
     Submitted | Answered | WorkerReady | Condemned | WorkerDied | WardenDied
-    | Recalled | Cancelled | Fired | Paused | Resumed | Closed | Stopped
+    | Recalled | Unfit | Cancelled | Fired | Paused | Resumed | Closed | Stopped
 )  # fmt: skip

@@ -446,6 +446,7 @@ _ON: dict[type, Callable[[Scheduler, Any], None]] = {
     on.WorkerDied: Scheduler._worker_died,
     on.WardenDied: Scheduler._warden_died,
     on.Recalled: Scheduler._recalled,
+    on.Unfit: Scheduler._unfit,
     on.Cancelled: Scheduler._cancelled,
     on.Fired: Scheduler._fired,
     on.Paused: Scheduler._paused,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from .commands import Command, Dispatch, KillWorker, Postpone, Recall, Revoke, Settle
-from .events import Answered, Condemned, Event, Submitted, WorkerDied
+from .events import Answered, Condemned, Event, Submitted, Unfit, WorkerDied
 
 
 class Line(NamedTuple):
@@ -37,6 +37,8 @@ def narrate(events: Sequence[Event], commands: Sequence[Command]) -> Iterator[Li
                 yield Line(now, job, "answered", event.worker, f"ran {took / 1e6:.3f} ms")
         elif isinstance(event, Condemned):
             yield Line(now, event.job, "condemned", event.worker, event.why)
+        elif isinstance(event, Unfit):
+            yield Line(now, event.job, "not sent", event.worker, "it holds too much")
         elif isinstance(event, WorkerDied) and event.job:
             yield Line(now, event.job, "worker died", event.worker, event.why)
     for command in commands:

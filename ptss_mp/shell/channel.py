@@ -69,15 +69,16 @@ class Channel:
         died_at: when its pidfd fired, 0: not yet.
         status: wait status, -1 until the warden has told it.
         greeted: it came as far as its loop.
+        ready_bytes, kept: what it held and which children it had by then (fitness.py).
         violation: what it sent behind the last good frame that no worker of ours sends; "": nothing.
     """
 
     __slots__ = (
         "about", "answered", "answers_fd", "base_bytes", "buried", "calls_fd", "cpu_ns", "died_at", "dismissed", "dry",
-        "err_at", "err_fd", "failure", "fault_fd", "flushes", "given", "greeted", "grew_at", "known", "limit_words",
-        "limits", "log_at", "log_fd", "main", "need", "number", "observed", "out_at", "out_fd", "page", "partial",
-        "peak_bytes", "peeked", "pid", "pidfd", "punched", "ready", "recalled", "revoked", "runs", "sent", "slot",
-        "status", "unsent", "use", "verdict", "violation", "words",
+        "err_at", "err_fd", "failure", "fault_fd", "flushes", "given", "greeted", "grew_at", "kept", "known",
+        "limit_words", "limits", "log_at", "log_fd", "main", "need", "number", "observed", "out_at", "out_fd", "page", "partial",
+        "peak_bytes", "peeked", "pid", "pidfd", "punched", "ready", "ready_bytes", "recalled", "revoked", "runs", "sent",
+        "slot", "status", "unsent", "use", "verdict", "violation", "words",
     )  # fmt: skip
 
     def __init__(
@@ -109,7 +110,8 @@ class Channel:
         self.peeked: set[int] = set()
         self.revoked: dict[int, int] = {}
         self.recalled: set[int] = set()
-        self.answered = 0
+        self.answered = self.ready_bytes = 0
+        self.kept: set[int] = set()
         self.dry = False
         self.unsent: deque[memoryview] = deque()
         self.partial = bytearray()
@@ -161,10 +163,11 @@ class Channel:
                 self.unsent[0] = self.unsent[0][written:]
         return False
 
-    def limit(self, first: int, count: int, now: int, timeout: int, due: int) -> None:
-        """Write a run of equal limits; it counts once `publish` is called."""
+    def limit(self, first: int, count: int, now: int, due: int, limits: tuple[int, int, int]) -> None:
+        """Write a run of equal limits (`use.Use.limits`); it counts once `publish` is called."""
         at = self.slot + RUNS_AT + self.runs % RUNS * RUN.size
-        RUN.pack_into(self.limits, at, first, count, now, timeout, due)
+        timeout, memory, cpu = limits
+        RUN.pack_into(self.limits, at, first, count, now, timeout, due, memory, cpu)
         self.runs += 1
 
     def revoke(self, job: int) -> bool:
@@ -337,6 +340,7 @@ class Channel:
             self.failure = wire.unpack_error(blob)
         else:
             self.ready = self.greeted = True
+            self.ready_bytes = self.words[marker.RESIDENT]
 
     def _check_asked(self, job: int) -> None:
         if job not in self.peeked and job not in self.recalled:

@@ -40,14 +40,14 @@ def dispatch(channel: Channel, futures: Sequence[Future[Any]], warden: Warden, m
     for future in futures:
         use = future._use
         due = future._due if future._due != NEVER and use.rules.kill_at_deadline else 0
-        limits = (use.spec.timeout_ns, due)
+        limits = (due, use.limits)
         if limits != last:
             if last is not None:
                 channel.limit(first, channel.sent - first, now, *last)
             first, last = channel.sent, limits
             if use.spec.timeout_ns:
                 warden.watch_for(use.spec.timeout_ns)
-            hurry = hurry or bool(due and due - now < (warden.tick_ns or TICK_MAX_NS))
+            hurry = hurry or use.metered or bool(due and due - now < (warden.tick_ns or TICK_MAX_NS))
         channel.sent += 1
         future._pid = channel.pid
         function = use.function

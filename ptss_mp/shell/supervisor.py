@@ -15,7 +15,7 @@ import signal
 import threading
 from collections.abc import Callable
 from logging import CRITICAL, INFO, WARNING
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core import commands as do
 from ..core import events as on
@@ -27,11 +27,15 @@ from .channel import Answer, Channel, Row
 from .clock import monotonic_ns
 from .desk import Desk
 from .dispatch import dispatch
+from .fitness import is_worn, too_small
 from .hire import Warden, await_deaths, surroundings, sweep
 from .poller import ANSWERS_RANK, CLOCK_RANK, DEATH_RANK, WARDEN_RANK, WRITE_RANK, Poller
 from .records import levels
 from .report import Report
 from .verdicts import explain, judge, lost
+
+if TYPE_CHECKING:
+    from ..future import Future
 
 STATUS_NS = 1_000 * MS  # how long to wait for the warden's word on how a worker died: it may be starved, not only dead
 DEATHS_NS = 100 * MS  # how long to wait for workers that were sent SIGKILL when their warden was gone
@@ -340,8 +344,19 @@ class Supervisor(Desk):
             else:  # cancelled just now: as if it had been sent, and had not begun
                 self.events.append(on.Cancelled(now, [job]))
                 self.events.append(on.Answered(now, channel.number, [(job, on.REVOKED, now, 0)]))
+        if mine and mine[0]._use.metered and not self._fits(channel, mine[0], now):
+            return
         if dispatch(channel, mine, self.warden, self.main_data, now):
             self.poller.watch(channel.calls_fd, WRITE_RANK, self._writable, channel, select.EPOLLOUT)
+
+    def _fits(self, channel: Channel, future: Future[Any], now: int) -> bool:
+        hopeless = too_small(channel, future, now)
+        if hopeless:
+            self.reports[future._id] = hopeless
+        elif not is_worn(channel, future._use.spec.memory_bytes):
+            return True
+        self.events.append(on.Unfit(now, channel.number, future._id, bool(hopeless)))
+        return False
 
     def _kill(self, command: do.KillWorker) -> None:
         channel = self.channels.get(command.worker)

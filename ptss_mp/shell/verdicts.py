@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from .. import marker, wire
 from ..core.job import NEVER
 from ..errors import Root
+from ..units import shown_size as size
 from ..warden.protocol import WHYS
 from .channel import Answer, Channel
 from .clock import monotonic_ns
@@ -14,6 +15,9 @@ from .report import Extra, Report
 
 if TYPE_CHECKING:
     from ..future import Future
+
+
+LIMITS = frozenset(("timeout", "deadline", "memory", "cpu"))  # what the warden alone judges, and names the attempt
 
 
 def extra_of(future: Future[Any]) -> Extra:
@@ -39,7 +43,7 @@ def judge(channel: Channel) -> tuple[int, str]:
         why = WHYS[number] if 0 < number < len(WHYS) else ""
     if not why:
         return marked, "crashed"
-    return job or (0 if why in ("timeout", "deadline") else marked), why
+    return job or (0 if why in LIMITS else marked), why
 
 
 def explain(channel: Channel, future: Future[Any] | None, why: str, now: int) -> Report:
@@ -52,6 +56,14 @@ def explain(channel: Channel, future: Future[Any] | None, why: str, now: int) ->
         report.limit = future._use.spec.timeout_ns / 1e9
         report.observed = (channel.observed[1] or report.duration) / 1e9
         report.error = f"ran {report.observed:.3f} s, allowed are {report.limit:g} s (timeout); it was killed"
+    elif why == "memory" and future:
+        report.limit, report.observed = future._use.spec.memory_bytes, channel.observed[1]
+        report.peak_bytes = max(report.peak_bytes or 0, report.observed)
+        report.error = f"held {size(report.observed)}, allowed are {size(report.limit)} (memory); it was killed"
+    elif why == "cpu" and future:
+        report.limit, report.observed = future._use.spec.cpu_ns / 1e9, channel.observed[1] / 1e9
+        report.error = f"used {report.observed:.3f} s of the processor, allowed are {report.limit:g} s (cpu_time); "
+        report.error += "it was killed"
     elif why == "deadline" and future:
         _late(report, future, now)
         report.error = f"was still running {report.observed:.3f} s after its release, at its deadline; it was killed"

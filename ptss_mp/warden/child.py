@@ -18,10 +18,11 @@ from typing import Any
 
 from .. import attempt, logs, wire
 from ..mainmodule import import_main, tell
-from ..marker import PAGE_BYTES, READY
+from ..marker import PAGE_BYTES, READY, RESIDENT
 from ..pipes import ANSWERS_FD, BOOT_FD, CALLS_FD, ERR_FD, FAULT_FD, LOG_FD, OUT_FD, PAGE_FD, Stream
 from ..wire import ANSWERS
 from ..worker import Loop
+from . import proc
 from .kernel import DUMP_SIGNAL, PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, prctl
 
 
@@ -79,6 +80,8 @@ def begin(warden: int, options: dict[str, Any], main: dict[str, Any] | None = No
         os._exit(1)
     prctl(PR_SET_CHILD_SUBREAPER, 1)  # a job's daemons stay children of its worker
     os.setsid()
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "wb", buffering=0) as file:
+        file.write(options["oom_score"])  # proc(5): if the kernel must kill, a job's process before the program
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, _nothing)  # never SIG_IGN: what a job execs would inherit it
@@ -103,6 +106,7 @@ def begin(warden: int, options: dict[str, Any], main: dict[str, Any] | None = No
     out.told = err.told = loop.hear
     logs.forward(options["levels"], loop.hear)
     os.register_at_fork(after_in_child=_let_go)
+    words[RESIDENT] = proc.resident_bytes()
     words[READY] = 1
     with contextlib.suppress(BrokenPipeError):  # it is wanted no more
         os.write(ANSWERS_FD, ANSWERS.pack(0, 0))  # whoever dies before this died of nothing that a job did

@@ -14,10 +14,13 @@ import time
 
 from .. import marker
 from . import kernel
+from .meter import Meter
 from .protocol import (
     ASLEEP,
+    CPU,
     DEADLINE,
     HEAD,
+    MEMORY,
     RUN,
     RUNS,
     RUNS_AT,
@@ -28,6 +31,8 @@ from .protocol import (
 )
 
 NOT_BEGUN_NS = 50_000_000  # a worker that has not begun a job so long after its deadline never will
+SOON_NS = 1_000_000  # a worker that is to begin a job with a limit is looked at again so soon, at first
+FAR = 1 << 62
 
 
 class Watched:
@@ -42,15 +47,19 @@ class Watched:
         looked_at: start and number as they stood in the page, to see whether they moved.
         doomed: it was sent its last signal.
         talks: it printed so much that some was given back at the last look.
+        base_bytes: resident memory of the warden when it was forked.
+        meter: of its memory and CPU time, once a job needs that.
         backstop_at: when SIGKILL follows a dump; 0: it need not.
     """
 
     __slots__ = (
-        "attempt", "backstop_at", "began", "doomed", "job", "looked_at", "number", "out", "page",
-        "pid", "pidfd", "seen_at", "slot", "tail", "talks", "trim_at", "words",
+        "attempt", "backstop_at", "base_bytes", "began", "doomed", "job", "looked_at", "meter", "number", "out",
+        "page", "pid", "pidfd", "seen_at", "slot", "tail", "talks", "trim_at", "words",
     )  # fmt: skip
 
-    def __init__(self, number: int, slot: int, pid: int, pidfd: int, page: int, told: tuple[int, ...]) -> None:
+    def __init__(
+        self, number: int, slot: int, pid: int, pidfd: int, page: int, told: tuple[int, ...], base_bytes: int
+    ) -> None:
         self.number, self.slot, self.pid, self.pidfd = number, slot * SLOT_BYTES, pid, pidfd
         self.page = mmap.mmap(page, marker.PAGE_BYTES, prot=mmap.PROT_READ)
         self.page.madvise(mmap.MADV_DONTFORK)  # in a child it is a hole: never touch or close it there
@@ -60,6 +69,8 @@ class Watched:
         self.attempt = -1
         self.looked_at = 0, 0
         self.doomed = self.talks = False
+        self.base_bytes = base_bytes
+        self.meter: Meter | None = None
 
     def cpu_ns(self) -> int:
         """Return the CPU time of the process so far (its CPU clock: clock_getcpuclockid(3)); 0 if it is gone."""
@@ -93,6 +104,8 @@ class Watched:
         """Let go of what stands for a reaped process."""
         for fd in (self.pidfd, *self.out):
             os.close(fd)
+        if self.meter:
+            self.meter.close()
         self.words.release()
         self.page.close()
 
@@ -120,37 +133,71 @@ class Limits:
         words[cell + 1], words[cell + 2], words[cell + 3] = at, observed, job
         words[cell] = why
 
-    def look(self, worker: Watched, now: int) -> tuple[int, int]:
-        """Return (instant of the next look, 0), (instant that was passed, why), or (0, 0): nothing runs."""
+    def look(self, worker: Watched, now: int, others: int) -> tuple[int, int, int]:
+        """Return (instant of the next look, 0, 0), (instant that was passed, why, observed), or zeros: nothing runs.
+
+        Args:
+            others: processes that share the warden's memory with this worker.
+        """
         job, began, done = worker.marked()
         worker.looked_at = began, done
         run = self._run_of(worker, done)
         if run is None:
-            return 0, 0
-        sent, timeout, deadline = run
+            return 0, 0, 0
+        sent, timeout, deadline, memory, cpu = run
         if done != worker.attempt:
             worker.attempt, worker.seen_at, worker.job = done, now, 0
         if not job or job != worker.job:  # the first start seen of an attempt stands
             honest = job and sent <= began <= time.monotonic_ns()
             worker.began = began if honest else max(sent, worker.seen_at)
             worker.job = job
-        if worker.words[marker.SENDING]:
-            return now + 3_600_000_000_000, 0  # the transfer of a result is not the job's time
-        due, why = worker.began + timeout if timeout else 1 << 62, TIMEOUT
+            if job and (memory or cpu):
+                self._begin_metering(worker)
+        due, why = worker.began + timeout if timeout else FAR, TIMEOUT
         if deadline and deadline + (0 if job else NOT_BEGUN_NS) < due:
             due, why = deadline + (0 if job else NOT_BEGUN_NS), DEADLINE
-        return due, why if now >= due else 0
+        if worker.words[marker.SENDING]:
+            due = FAR  # the transfer of a result is not the job's time
+        if now >= due:
+            return due, why, now - worker.began
+        if memory or cpu:
+            at, why, observed = self._measure(worker, job, memory, cpu, others, now)
+            return (at, why, observed) if why else (min(due, at), 0, 0)
+        return due, 0, 0
 
-    def _run_of(self, worker: Watched, number: int) -> tuple[int, int, int] | None:
-        """Return (sent at, timeout, deadline) of the run that holds an attempt, None if it was not sent."""
+    def _begin_metering(self, worker: Watched) -> None:
+        try:
+            worker.meter = worker.meter or Meter(worker.pid, worker.base_bytes)
+        except OSError:
+            return  # it is gone; or no descriptor is left here, then the next look tries again
+        worker.meter.begin(worker.words[marker.CPU])
+
+    def _measure(
+        self, worker: Watched, job: int, memory: int, cpu: int, others: int, now: int
+    ) -> tuple[int, int, int]:
+        """Hold an attempt against its limits of memory and CPU time; return as `look`."""
+        meter = worker.meter
+        if not job or meter is None:  # not begun: it will in a moment, or its worker is not even born
+            worker.job = 0  # let a meter that could not be had be tried for again
+            return now + max(SOON_NS, (now - worker.seen_at) // 8), 0, 0
+        if now < meter.next_at:
+            return meter.next_at, 0, 0
+        if memory and (held := meter.memory(memory, others, now)) > memory:
+            return now, MEMORY, held
+        if cpu and (used := meter.cpu(cpu, now)) >= cpu:
+            return now, CPU, used
+        return meter.next_at, 0, 0
+
+    def _run_of(self, worker: Watched, number: int) -> tuple[int, int, int, int, int] | None:
+        """Return (sent at, timeout, deadline, memory, CPU) of the run that holds an attempt; None: it was not sent."""
         words, head_at = self.words, worker.slot // 8 + HEAD
         while worker.tail < words[head_at]:
             worker.tail = max(worker.tail, words[head_at] - RUNS // 2)  # older ones have no job out
             at = worker.slot + RUNS_AT + worker.tail % RUNS * RUN.size
-            first, count, sent, timeout, deadline = RUN.unpack_from(self.page, at)
+            first, count, *limits = RUN.unpack_from(self.page, at)
             if words[head_at] - worker.tail >= RUNS - 1:
                 continue  # it was overwritten while it was read
             if number < first + count:
-                return sent, timeout, deadline
+                return tuple(limits)
             worker.tail += 1
         return None

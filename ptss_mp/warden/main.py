@@ -40,6 +40,7 @@ SWEEP_AGAIN_NS = (10_000_000, 100_000_000)  # and so long after a death: a chain
 AWAKE_NS = 300_000_000  # stay awake so long after the last job: falling asleep and being nudged costs more
 TRIM_NS = 100_000_000  # a job that prints 1 GiB/s holds 100 MiB for a moment
 TRIM_KEEP_BYTES = 1 << 20  # as much as tee writes of one attempt; the outcome keeps 64 KiB of it
+OOM_SCORE = 500  # of 1000: the kernel counts as if a worker held half of the machine's memory more than it does
 END_NS = 5_000_000_000  # how long the last sweep may take
 
 
@@ -98,6 +99,7 @@ class Warden:
         sock.setblocking(False)
         self.options: dict[str, Any] = config["options"]
         self.config = config
+        self.options["oom_score"] = b"%d" % min(1000, proc.oom_score() + OOM_SCORE)
         self.pid = os.getpid()
         self.limits = Limits(limits)
         self.workers: dict[int, Watched] = {}
@@ -109,7 +111,6 @@ class Warden:
         self.sweep_at: list[int] = []
         self.dirty = self.mute = False
         self.armed_at = self.awake_until = 0
-        self.base_bytes = 0
         self.timer = kernel.timerfd()
         self.epoll = select.epoll()
 
@@ -205,7 +206,8 @@ class Warden:
                 self._become_worker((calls_out, answers_in, fault, page, out, err, log))
             made.append(os.pidfd_open(pid))  # only this process reaps: the pid is still that child
             made.append(os.dup(made[-1]))
-            worker = Watched(number, slot, pid, made[-1], page, (out, err, log))
+            base = 0 if self.options["spawn"] else proc.resident_bytes()
+            worker = Watched(number, slot, pid, made[-1], page, (out, err, log), base)
         except OSError as error:  # no descriptor, process or memory is left
             if pid:
                 os.kill(pid, signal.SIGKILL)
@@ -215,7 +217,6 @@ class Warden:
             return
         self.workers[number] = self.by_pid[pid] = worker
         self.epoll.register(worker.pidfd, select.EPOLLIN)
-        base = 0 if self.options["spawn"] else self.base_bytes
         self.say(
             FORKED.pack(b"P", number, pid, base, bool(self.config["main"])),
             (made[-2], answers_out, calls_in, page, fault, out, err, log),
@@ -398,7 +399,6 @@ class Warden:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for fd in (self.sock.fileno(), self.parent, self.nudge, wake, self.timer):
             self.epoll.register(fd, select.EPOLLIN)
-        self.base_bytes = proc.resident_bytes()
         return wake
 
     def tick(self) -> int:
@@ -413,9 +413,9 @@ class Warden:
                         signal.pidfd_send_signal(worker.pidfd, signal.SIGKILL)
                 at = min(at, worker.backstop_at or at)
                 continue
-            due, why = self.limits.look(worker, now)
+            due, why, observed = self.limits.look(worker, now, len(self.workers))
             if why:
-                self.condemn(worker, why, due, now - worker.began)
+                self.condemn(worker, why, due, observed)
             elif due:
                 busy, at = True, min(at, due)
             if self.trim(worker, now):

@@ -8,6 +8,8 @@ from typing import NamedTuple
 from .kernel import DUMP_SIGNAL
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+DESCENDANTS_MAX = 10_000  # of a fork bomb enough have been counted by then
 _DUMP_BIT = 1 << DUMP_SIGNAL - 1
 
 
@@ -26,8 +28,7 @@ def children(pid: int | str) -> list[int]:
 def parent(pid: int) -> int:
     """Return the parent's pid, -1 if the process is gone."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as f:
-            return int(f.read().rsplit(b")", 1)[1].split()[1])
+        return int(_stat(pid)[1])
     except (OSError, IndexError):
         return -1
 
@@ -35,16 +36,69 @@ def parent(pid: int) -> int:
 def state(pid: int) -> str:
     """Return the one-letter state, "X" if the process is gone."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as f:
-            return f.read().rsplit(b")", 1)[1].split()[0].decode()
+        return _stat(pid)[0].decode()
     except (OSError, IndexError):
         return "X"
 
 
-def resident_bytes() -> int:
-    """Return the resident memory of this process."""
-    with open("/proc/self/statm", "rb") as f:
-        return int(f.read().split()[1]) * PAGE_BYTES
+def oom_score() -> int:
+    """Return how this process is marked for the kernel's out-of-memory killer, -1000..1000."""
+    try:
+        with open("/proc/self/oom_score_adj", "rb") as f:
+            return int(f.read())
+    except (OSError, ValueError):
+        return 0
+
+
+def descendants(pid: int) -> list[int]:
+    """Return all below a process, as far as they hang together in this moment."""
+    found: list[int] = []
+    todo = children(pid)
+    while todo and len(found) < DESCENDANTS_MAX:
+        found.append(todo.pop())
+        todo += children(found[-1])
+    return found
+
+
+def resident_bytes(pid: int | str = "self") -> int:
+    """Return the resident memory of a process."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as f:
+            return int(f.read().split()[1]) * PAGE_BYTES
+    except (OSError, IndexError):
+        return 0
+
+
+def proportional_bytes(pid: int) -> int:
+    """Return the resident memory of a process, in which a page that n processes share counts an n-th."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as f:
+            return next((int(line.split()[1]) << 10 for line in f if line.startswith(b"Pss:")), 0)
+    except OSError:
+        return 0
+
+
+def _stat(pid: int) -> list[bytes]:
+    """Return the fields of /proc/pid/stat behind the name, which may hold anything."""
+    with open(f"/proc/{pid}/stat", "rb") as f:
+        return f.read().rpartition(b") ")[2].split()
+
+
+def cpu_ns(pid: int) -> tuple[int, int]:
+    """Return the CPU time of a process, and of its children that were waited for; cut to ticks."""
+    try:
+        user, system, children_user, children_system = map(int, _stat(pid)[11:15])
+    except (OSError, ValueError):
+        return 0, 0
+    return (user + system) * _TICK_NS, (children_user + children_system) * _TICK_NS
+
+
+def stack_start(pid: int) -> int:
+    """Return where a process's stack begins: forks have it in common, an exec draws a new one; 0 if it is gone."""
+    try:
+        return int(_stat(pid)[25])
+    except (OSError, IndexError, ValueError):
+        return 0
 
 
 class Status(NamedTuple):

@@ -15,6 +15,7 @@ import pytest
 import ptss_mp
 from ptss_mp.cli import exits, logs, text
 from ptss_mp.outcome import Outcome, Status
+from ptss_mp.units import shown_size
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LIBRARY = os.path.join(sysconfig.get_path("stdlib"), "json", "decoder.py")
@@ -131,7 +132,7 @@ def test_a_failure_is_one_line():
     [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 << 30, "5.0 GiB"), (1 << 50, "1024.0 TiB")],
 )
 def test_size(number, shown):
-    assert text.size(number) == shown
+    assert shown_size(number) == shown
 
 
 def test_totals():

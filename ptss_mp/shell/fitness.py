@@ -1,0 +1,44 @@
+"""Whether a worker is fit for a job with limits: what earlier jobs left in it must not be charged to this one.
+
+Looked at from outside, at the dispatch: the worker has nothing to do then, and cannot lie.
+It costs 50 µs, and only jobs with a limit of memory or CPU time pay it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..units import shown_size
+from ..warden import proc
+from .report import Report
+
+if TYPE_CHECKING:
+    from ..future import Future
+    from .channel import Channel
+
+GROWTH_SHARE = 10  # a worker may hold a tenth of the job's limit more than when it became ready
+
+
+def is_worn(channel: Channel, limit_bytes: int) -> bool:
+    """Return True if jobs have left more in the worker than the next one should have to answer for."""
+    children = set(proc.children(channel.pid))
+    if not channel.sent:
+        channel.kept = children  # its initializer's
+        return False
+    if children - channel.kept:
+        return True
+    grown = proc.resident_bytes(channel.pid) - channel.ready_bytes
+    return bool(limit_bytes and channel.ready_bytes and grown > limit_bytes // GROWTH_SHARE)
+
+
+def too_small(channel: Channel, future: Future[object], now: int) -> Report | None:
+    """Return why a job ends before its start: a worker that has run nothing holds more than it may."""
+    limit_bytes = future._use.spec.memory_bytes
+    held = proc.resident_bytes(channel.pid) - channel.base_bytes if limit_bytes and not channel.sent else 0
+    if held <= limit_bytes:
+        return None
+    report = Report("memory", now)
+    report.limit, report.observed = limit_bytes, held
+    report.error = f"a fresh worker holds {shown_size(held)} before it started, allowed are {shown_size(limit_bytes)} "
+    report.error += "(memory): preload what its initializer or spawn loads, or raise the limit"
+    return report

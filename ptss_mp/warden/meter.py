@@ -1,0 +1,137 @@
+"""What an attempt holds and uses: resident memory and CPU time of a worker and of all that it started.
+
+The warden asks from outside, so a job can neither hide nor switch it off.  How
+soon it asks again follows from how much is left: memory cannot be filled, nor
+CPU time be used, faster than the machine allows.  So a job far from its limits
+is asked ten times a second at most, and one near them each millisecond.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+
+from . import proc
+
+FILL_BYTES_PER_S = 4 << 30  # no faster does a job fill memory (0.2 to 0.5 GiB/s were seen here)
+MIN_NS, MAX_NS = 1_000_000, 100_000_000  # between two samples
+GRID_NS = 25_000_000  # samples that are not urgent come together: a wake for each of 64 workers would cost 10 %
+EXACT_SHARE = 4  # of the time between two exact looks, one part may be spent with looking
+CPUS = os.cpu_count() or 1  # as many seconds of CPU time can pass in one
+TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")  # what /proc tells of times is cut to these
+
+
+class Meter:
+    """Of one worker.
+
+    Args:
+        pid: the worker's.
+        base_bytes: resident memory of the warden at the fork: what was preloaded is nobody's.
+
+    Attributes:
+        next_at: when to sample again.
+    """
+
+    def __init__(self, pid: int, base_bytes: int) -> None:
+        self.pid, self.base_bytes = pid, base_bytes
+        self.next_at = 0
+        self._task = f"/proc/{pid}/task"
+        self._shared_bytes = self._exact_until = 0  # counted more than once in the rough sum, and how long that is good
+        self._cpu_from = 0
+        with contextlib.ExitStack() as undo:
+            self._statm = os.open(f"/proc/{pid}/statm", os.O_RDONLY | os.O_CLOEXEC)
+            undo.callback(os.close, self._statm)
+            self._children = os.open(f"{self._task}/{pid}/children", os.O_RDONLY | os.O_CLOEXEC)
+            undo.pop_all()
+
+    def close(self) -> None:
+        """Let go of the process."""
+        os.close(self._statm)
+        os.close(self._children)
+
+    def begin(self, cpu_mark: int) -> None:
+        """A new attempt runs.
+
+        Args:
+            cpu_mark: CPU time of the worker at its start, by its own word, which may be a lie: it counts up to now.
+        """
+        self.next_at = self._exact_until = 0
+        self._cpu_from = self._cpu() - max(0, self._clock() - cpu_mark)
+
+    # ---- memory
+
+    def memory(self, limit: int, others: int, now: int) -> int:
+        """Return the bytes held beyond the warden's; set `next_at`.
+
+        One process: its resident memory.  Several: the sum, as long as that is within the limit; else the
+        proportional shares, in which what is shared counts once.  These cost 80 µs per MiB, so they are asked for a
+        quarter of the time at most, and in between the sum less what it counted twice must do.
+
+        Args:
+            others: processes outside this tree that share the warden's memory, itself included.
+        """
+        below = self._below()
+        held = self._resident() + sum(map(proc.resident_bytes, below)) - self.base_bytes
+        if held > limit and below:
+            if now >= self._exact_until or held - self._shared_bytes > limit:
+                exact = self._exact([self.pid, *below], others)
+                took = time.monotonic_ns() - now
+                self._shared_bytes, self._exact_until = held - exact, now + max(MAX_NS, EXACT_SHARE * took)
+            held -= self._shared_bytes
+        self._again(now, (limit - held) * 1_000_000_000 // FILL_BYTES_PER_S)
+        return max(0, held)
+
+    def _resident(self) -> int:
+        try:
+            return int(os.pread(self._statm, 64, 0).split()[1]) * proc.PAGE_BYTES
+        except (OSError, IndexError):
+            return 0  # it is gone
+
+    def _exact(self, tree: list[int], others: int) -> int:
+        forks = sum(proc.stack_start(pid) == _STACK_START for pid in tree)  # exec takes a new stack
+        preloaded = self.base_bytes * forks // (forks + others)
+        return sum(map(proc.proportional_bytes, tree)) - preloaded
+
+    def _below(self) -> list[int]:
+        """Return the descendants; two cheap looks tell that there are none (proc_pid_task(5): links, children)."""
+        try:
+            if os.stat(self._task).st_nlink == 3 and not os.pread(self._children, 16, 0):
+                return []
+        except OSError:
+            return []
+        return proc.descendants(self.pid)
+
+    # ---- CPU time
+
+    def cpu(self, limit: int, now: int) -> int:
+        """Return the CPU time of the attempt in ns, rather too little than too much; set `next_at`."""
+        used = self._cpu() - self._cpu_from
+        self._again(now, (limit - used) // CPUS)
+        return max(0, used)
+
+    def _clock(self) -> int:
+        """Return the CPU time of the worker's own threads (clock_getcpuclockid(3))."""
+        try:
+            return time.clock_gettime_ns((~self.pid << 3) | 2)
+        except OSError:
+            return 0
+
+    def _cpu(self) -> int:
+        """Return the CPU time of the worker, of its children that it has waited for, and of those that are there.
+
+        A child that nobody waits for (SIGCHLD ignored) takes its time with it.
+        """
+        waited_for = max(0, proc.cpu_ns(self.pid)[1] - 2 * TICK_NS)  # cut at this attempt's beginning
+        return self._clock() + waited_for + sum(sum(proc.cpu_ns(pid)) for pid in self._below())
+
+    # ----
+
+    def _again(self, now: int, pause: int) -> None:
+        at = now + min(max(pause, MIN_NS), MAX_NS)
+        if at - now > 2 * GRID_NS:
+            at -= at % GRID_NS
+        self.next_at = min(self.next_at, at) if self.next_at > now else at
+
+
+_STACK_START = proc.stack_start(os.getpid())
