@@ -76,9 +76,9 @@ class Channel:
     __slots__ = (
         "about", "answered", "answers_fd", "base_bytes", "buried", "calls_fd", "cpu_ns", "died_at", "dismissed", "dry",
         "err_at", "err_fd", "failure", "fault_fd", "flushes", "given", "greeted", "grew_at", "kept", "known",
-        "limit_words", "limits", "log_at", "log_fd", "main", "need", "number", "observed", "out_at", "out_fd", "page", "partial",
-        "peak_bytes", "peeked", "pid", "pidfd", "punched", "ready", "ready_bytes", "recalled", "revoked", "runs", "sent",
-        "slot", "status", "unsent", "use", "verdict", "violation", "words",
+        "limit_words", "limits", "log_at", "log_fd", "main", "need", "number", "observed", "out_at", "out_fd", "page",
+        "partial", "peak_bytes", "peeked", "pid", "pidfd", "punched", "ready", "ready_bytes", "recalled", "revoked",
+        "runs", "sent", "slot", "status", "unsent", "use", "verdict", "violation", "words",
     )  # fmt: skip
 
     def __init__(

@@ -32,9 +32,11 @@ def is_worn(channel: Channel, limit_bytes: int) -> bool:
 
 
 def too_small(channel: Channel, future: Future[object], now: int) -> Report | None:
-    """Return why a job ends before its start: a worker that has run nothing holds more than it may."""
+    """Return why a job ends before its start: a worker that has run nothing yet holds more than it may."""
     limit_bytes = future._use.spec.memory_bytes
-    held = proc.resident_bytes(channel.pid) - channel.base_bytes if limit_bytes and not channel.sent else 0
+    if not limit_bytes:
+        return None
+    held = (channel.ready_bytes or proc.resident_bytes(channel.pid)) - channel.base_bytes
     if held <= limit_bytes:
         return None
     report = Report("memory", now)

@@ -180,13 +180,16 @@ class Limits:
         if not job or meter is None:  # not begun: it will in a moment, or its worker is not even born
             worker.job = 0  # let a meter that could not be had be tried for again
             return now + max(SOON_NS, (now - worker.seen_at) // 8), 0, 0
-        if now < meter.next_at:
-            return meter.next_at, 0, 0
-        if memory and (held := meter.memory(memory, others, now)) > memory:
-            return now, MEMORY, held
-        if cpu and (used := meter.cpu(cpu, now)) >= cpu:
-            return now, CPU, used
-        return meter.next_at, 0, 0
+        at = FAR
+        if memory:
+            if now >= meter.memory_at and (held := meter.memory(memory, others, now)) > memory:
+                return now, MEMORY, held
+            at = meter.memory_at
+        if cpu:
+            if now >= meter.cpu_at and (used := meter.cpu(cpu, now)) >= cpu:
+                return now, CPU, used
+            at = min(at, meter.cpu_at)
+        return at, 0, 0
 
     def _run_of(self, worker: Watched, number: int) -> tuple[int, int, int, int, int] | None:
         """Return (sent at, timeout, deadline, memory, CPU) of the run that holds an attempt; None: it was not sent."""

@@ -3,7 +3,7 @@
 The warden asks from outside, so a job can neither hide nor switch it off.  How
 soon it asks again follows from how much is left: memory cannot be filled, nor
 CPU time be used, faster than the machine allows.  So a job far from its limits
-is asked ten times a second at most, and one near them each millisecond.
+is asked now and then, and one near them each millisecond.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import time
 from . import proc
 
 FILL_BYTES_PER_S = 4 << 30  # no faster does a job fill memory (0.2 to 0.5 GiB/s were seen here)
-MIN_NS, MAX_NS = 1_000_000, 100_000_000  # between two samples
+MIN_NS = 1_000_000  # between two samples
+MEMORY_MAX_NS = 100_000_000  # longer, and a machine faster than thought would pass the limit by far
+CPU_MAX_NS = 60_000_000_000  # nothing is faster than all processors: it only bounds what a suspended machine does
 GRID_NS = 25_000_000  # samples that are not urgent come together: a wake for each of 64 workers would cost 10 %
 EXACT_SHARE = 4  # of the time between two exact looks, one part may be spent with looking
 CPUS = os.cpu_count() or 1  # as many seconds of CPU time can pass in one
@@ -30,12 +32,12 @@ class Meter:
         base_bytes: resident memory of the warden at the fork: what was preloaded is nobody's.
 
     Attributes:
-        next_at: when to sample again.
+        memory_at, cpu_at: when to sample again.
     """
 
     def __init__(self, pid: int, base_bytes: int) -> None:
         self.pid, self.base_bytes = pid, base_bytes
-        self.next_at = 0
+        self.memory_at = self.cpu_at = 0
         self._task = f"/proc/{pid}/task"
         self._shared_bytes = self._exact_until = 0  # counted more than once in the rough sum, and how long that is good
         self._cpu_from = 0
@@ -56,13 +58,13 @@ class Meter:
         Args:
             cpu_mark: CPU time of the worker at its start, by its own word, which may be a lie: it counts up to now.
         """
-        self.next_at = self._exact_until = 0
+        self.memory_at = self.cpu_at = self._exact_until = 0
         self._cpu_from = self._cpu() - max(0, self._clock() - cpu_mark)
 
     # ---- memory
 
     def memory(self, limit: int, others: int, now: int) -> int:
-        """Return the bytes held beyond the warden's; set `next_at`.
+        """Return the bytes held beyond the warden's; set `memory_at`.
 
         One process: its resident memory.  Several: the sum, as long as that is within the limit; else the
         proportional shares, in which what is shared counts once.  These cost 80 µs per MiB, so they are asked for a
@@ -77,9 +79,9 @@ class Meter:
             if now >= self._exact_until or held - self._shared_bytes > limit:
                 exact = self._exact([self.pid, *below], others)
                 took = time.monotonic_ns() - now
-                self._shared_bytes, self._exact_until = held - exact, now + max(MAX_NS, EXACT_SHARE * took)
+                self._shared_bytes, self._exact_until = held - exact, now + max(MEMORY_MAX_NS, EXACT_SHARE * took)
             held -= self._shared_bytes
-        self._again(now, (limit - held) * 1_000_000_000 // FILL_BYTES_PER_S)
+        self.memory_at = _later(now, (limit - held) * 1_000_000_000 // FILL_BYTES_PER_S, MEMORY_MAX_NS)
         return max(0, held)
 
     def _resident(self) -> int:
@@ -105,9 +107,9 @@ class Meter:
     # ---- CPU time
 
     def cpu(self, limit: int, now: int) -> int:
-        """Return the CPU time of the attempt in ns, rather too little than too much; set `next_at`."""
+        """Return the CPU time of the attempt in ns, rather too little than too much; set `cpu_at`."""
         used = self._cpu() - self._cpu_from
-        self._again(now, (limit - used) // CPUS)
+        self.cpu_at = _later(now, (limit - used) // CPUS, CPU_MAX_NS)
         return max(0, used)
 
     def _clock(self) -> int:
@@ -125,13 +127,10 @@ class Meter:
         waited_for = max(0, proc.cpu_ns(self.pid)[1] - 2 * TICK_NS)  # cut at this attempt's beginning
         return self._clock() + waited_for + sum(sum(proc.cpu_ns(pid)) for pid in self._below())
 
-    # ----
 
-    def _again(self, now: int, pause: int) -> None:
-        at = now + min(max(pause, MIN_NS), MAX_NS)
-        if at - now > 2 * GRID_NS:
-            at -= at % GRID_NS
-        self.next_at = min(self.next_at, at) if self.next_at > now else at
+def _later(now: int, pause: int, most: int) -> int:
+    at = now + min(max(pause, MIN_NS), most)
+    return at - at % GRID_NS if at - now > 2 * GRID_NS else at
 
 
 _STACK_START = proc.stack_start(os.getpid())

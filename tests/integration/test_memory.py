@@ -158,7 +158,7 @@ def test_a_fresh_worker_that_holds_too_much_fails_the_job(pool):
     future = ex.options(memory="64MiB").submit(hogs.hold, 1)
     outcome = future.outcome(CAP_S)
     assert (outcome.status, outcome.attempts, outcome.limit) == ("memory", 0, 64 * MIB)
-    assert 80 * MIB <= outcome.observed < 120 * MIB
+    assert 70 * MIB <= outcome.observed < 120 * MIB  # pages of files that both map are not its own yet
     assert isinstance(future.exception(), MemoryLimitExceeded)
     assert "before it started" in outcome.error
     assert ex.options(memory="1GiB").submit(hogs.hold, 1).result(CAP_S) == 1

@@ -225,6 +225,16 @@ class Auditor:
                 worker.queue.pop(number).where = 0
                 worker.recalled.add(number)
 
+    def _ev_Unfit(self, event: Any) -> None:
+        worker = self.workers.get(event.worker)
+        if not worker or event.job not in worker.queue:
+            return
+        job = worker.queue.pop(event.job)
+        job.where = 0
+        worker.given -= 1
+        if event.hopeless and not job.status and not job.must:
+            self._must(job, "memory")
+
     def _ev_WardenDied(self, event: Any) -> None:
         for worker in self.workers.values():
             worker.why = worker.why or "orphaned"

@@ -54,6 +54,8 @@ class Swarm:
     p_condition: float
     p_retries: float
     p_fresh: float
+    p_alone: float
+    p_unfit: float
     p_priority: float
     p_cancel: float
     p_raise: float
@@ -100,6 +102,8 @@ class Swarm:
             p_condition=_chance(rng, off=0.4, high=0.8),
             p_retries=_chance(rng, off=0.4, high=1),
             p_fresh=_chance(rng, off=0.7, high=0.7),
+            p_alone=_chance(rng, off=0.6, high=1),
+            p_unfit=_chance(rng, off=0.5, high=0.6),
             p_priority=_chance(rng, off=0.5, high=1),
             p_cancel=_chance(rng, off=0.6, high=0.3),
             p_raise=_chance(rng, off=0.5, high=0.3),

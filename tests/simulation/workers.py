@@ -27,13 +27,14 @@ class Worker:
         done: finished answers that stand in its page and have not been told.
         revoked: jobs that shall not run.
         verdict: (job, why) once it was sentenced.
+        used: it was sent jobs.
     """
 
     def __init__(self, world: World, number: int) -> None:
         self.world = world
         self.id = number
         self.state = BOOTING
-        self.was_ready = False
+        self.was_ready = self.used = False
         self.pipe: deque[int] = deque()
         self.running = self.started = 0
         self.done: list[tuple[int, int, int, int]] = []
@@ -54,6 +55,7 @@ class Worker:
 
     def send(self, ids: list[int]) -> None:
         """Jobs came through its pipe."""
+        self.used = True
         self.pipe.extend(ids)
         if self.state == UP and not self.running:
             self.world.after(self.world.rng.randrange(1, 20_000), self.begin)

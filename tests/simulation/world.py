@@ -148,6 +148,7 @@ class World:
             run_if=rng.choice(("done", "failure")) if self.lucky(swarm.p_condition) else "success",
             retries=rng.randint(1, 3) if self.lucky(swarm.p_retries) else 0,
             fresh=self.lucky(swarm.p_fresh),
+            alone=self.lucky(swarm.p_alone),
         )
 
     def _submit(self, specs: list[Spec], count: int) -> None:
@@ -230,7 +231,8 @@ class World:
         elif kind is not cmd.Postpone and command.worker in self.workers:
             worker = self.workers[command.worker]
             if kind is cmd.Dispatch:
-                worker.send(command.ids)
+                if not self._unfit(worker, command.ids):
+                    worker.send(command.ids)
             elif kind is cmd.Revoke:
                 worker.revoke(command.job)
             elif kind is cmd.Peek:
@@ -241,6 +243,16 @@ class World:
                 worker.kill(command.why, command.job)
             elif not self.faulty(0.2):  # a retired worker may hang in its exit handlers
                 self.after(self.rng.randrange(self.swarm.lag_ns), worker.die)
+
+    def _unfit(self, worker: Worker, ids: list[int]) -> bool:
+        """Earlier jobs have left too much in the worker for one with limits; or its initializer has."""
+        if not self.core.jobs[ids[0]].alone or not self.faulty(self.swarm.p_unfit):
+            return False
+        hopeless = not worker.used
+        if hopeless and self.lucky(0.8):
+            return False
+        self.after(0, lambda: self.tell(ev.Unfit(self.now, worker.id, ids[0], hopeless)))
+        return True
 
     def _start_worker(self, number: int) -> None:
         worker = self.workers[number] = Worker(self, number)
