@@ -58,14 +58,15 @@ class Spec:
         retries: how many further attempts a failure may cost.
         fresh: each attempt needs a process that has run nothing yet.
         base: the key of a job without deadline, less release and id.
-        memory_bytes, cpu_ns: limits of one attempt; 0: none.  The warden's affair, but for the death of its word.
+        memory_bytes, cpu_ns: limits of one attempt; 0: none.  The warden's affair.
+        metered: one of these is set.
         alone: nothing may be queued at its worker beside it: what it takes away is not to be a neighbour's loss.
         on_failure: `run_if` is "failure": without a prerequisite that failed it is skipped, also without any.
     """
 
     __slots__ = (
-        "alone", "base", "cpu_ns", "fn", "fresh", "kill_at_deadline", "memory_bytes", "on_failure", "priority",
-        "retries", "run_if", "timeout_ns",
+        "alone", "base", "cpu_ns", "fn", "fresh", "kill_at_deadline", "memory_bytes", "metered",
+        "on_failure", "priority", "retries", "run_if", "timeout_ns",
     )  # fmt: skip
 
     def __init__(
@@ -91,7 +92,8 @@ class Spec:
         self.retries = retries
         self.fresh = fresh
         self.memory_bytes, self.cpu_ns = memory_bytes, cpu_ns
-        self.alone = alone or fresh
+        self.metered = bool(memory_bytes or cpu_ns)
+        self.alone = alone or fresh or self.metered
 
 
 class Prerequisite(NamedTuple):

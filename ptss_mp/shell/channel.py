@@ -70,15 +70,16 @@ class Channel:
         status: wait status, -1 until the warden has told it.
         greeted: it came as far as its loop.
         ready_bytes, kept: what it held and which children it had by then (fitness.py).
+        oom_kills: processes that the kernel has killed for lack of memory, if it may have been one of them.
         violation: what it sent behind the last good frame that no worker of ours sends; "": nothing.
     """
 
     __slots__ = (
         "about", "answered", "answers_fd", "base_bytes", "buried", "calls_fd", "cpu_ns", "died_at", "dismissed", "dry",
         "err_at", "err_fd", "failure", "fault_fd", "flushes", "given", "greeted", "grew_at", "kept", "known",
-        "limit_words", "limits", "log_at", "log_fd", "main", "need", "number", "observed", "out_at", "out_fd", "page",
-        "partial", "peak_bytes", "peeked", "pid", "pidfd", "punched", "ready", "ready_bytes", "recalled", "revoked",
-        "runs", "sent", "slot", "status", "unsent", "use", "verdict", "violation", "words",
+        "limit_words", "limits", "log_at", "log_fd", "main", "need", "number", "observed", "oom_kills", "out_at",
+        "out_fd", "page", "partial", "peak_bytes", "peeked", "pid", "pidfd", "punched", "ready", "ready_bytes",
+        "recalled", "revoked", "runs", "sent", "slot", "status", "unsent", "use", "verdict", "violation", "words",
     )  # fmt: skip
 
     def __init__(
@@ -110,7 +111,7 @@ class Channel:
         self.peeked: set[int] = set()
         self.revoked: dict[int, int] = {}
         self.recalled: set[int] = set()
-        self.answered = self.ready_bytes = 0
+        self.answered = self.ready_bytes = self.oom_kills = 0
         self.kept: set[int] = set()
         self.dry = False
         self.unsent: deque[memoryview] = deque()

@@ -47,7 +47,7 @@ def dispatch(channel: Channel, futures: Sequence[Future[Any]], warden: Warden, m
             first, last = channel.sent, limits
             if use.spec.timeout_ns:
                 warden.watch_for(use.spec.timeout_ns)
-            hurry = hurry or use.metered or bool(due and due - now < (warden.tick_ns or TICK_MAX_NS))
+            hurry = hurry or use.spec.metered or bool(due and due - now < (warden.tick_ns or TICK_MAX_NS))
         channel.sent += 1
         future._pid = channel.pid
         function = use.function

@@ -17,7 +17,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from multiprocessing import spawn
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..outcome import signal_name
 from ..warden import proc
@@ -34,6 +34,9 @@ from ..warden.protocol import (
     WHYS,
 )
 from .clock import monotonic_ns
+
+if TYPE_CHECKING:
+    from .channel import Channel
 
 TAG = "PTSS_MP_WORKER"  # in the environment of all that stems from a pool: the last line when the warden died
 DESCRIPTORS_MIN = 20 + 2 * FDS  # of RLIMIT_NOFILE: with one less a warden cannot fork its first worker (a test looks)
@@ -82,6 +85,7 @@ class Warden:
         self.unforked: deque[int] = deque()  # workers that wait for the slot of one that is not reaped yet
         self.unsent: deque[bytes] = deque()
         self.ready = False
+        self.oom_kills = proc.oom_kills()
         size = (slots + 1) * SLOT_BYTES
         with contextlib.ExitStack() as undo, contextlib.ExitStack() as theirs:
             limits = os.memfd_create("ptss_mp-limits", os.MFD_CLOEXEC)
@@ -151,9 +155,13 @@ class Warden:
         """Let later workers find `__main__` imported."""
         self._send(b"M" + data)
 
-    def _send(self, data: bytes) -> None:
-        with contextlib.suppress(OSError):  # if somebody has stopped it: nothing would start, no tree be swept
+    def wake_up(self) -> None:
+        """Let it go on, if somebody has stopped it: nothing would start or be measured, no tree be swept."""
+        with contextlib.suppress(OSError):
             signal.pidfd_send_signal(self.pidfd, signal.SIGCONT)
+
+    def _send(self, data: bytes) -> None:
+        self.wake_up()
         self.unsent.append(data)
         self._flush()
 
@@ -207,6 +215,13 @@ class Warden:
             for _, _, raw in ancillary:
                 fds.frombytes(raw[: len(raw) - len(raw) % fds.itemsize])
             yield data, list(fds)
+
+    def note_exit(self, channel: Channel, status: int, peak_bytes: int, cpu_ns: int) -> None:
+        """Note how a worker ended; and if it may have been the kernel that killed it, for lack of memory."""
+        channel.status, channel.peak_bytes, channel.cpu_ns = status, peak_bytes, cpu_ns
+        if status == signal.SIGKILL and not channel.verdict:
+            before, self.oom_kills = self.oom_kills, proc.oom_kills()
+            channel.oom_kills = self.oom_kills - before
 
     def release(self, worker: int) -> None:
         """A worker is reaped: its slot may serve another."""

@@ -141,7 +141,7 @@ class Supervisor(Desk):
                 _, number, _, status, peak, cpu = EXITED.unpack(data)
                 channel = self.channels.get(number)
                 if channel:
-                    channel.status, channel.peak_bytes, channel.cpu_ns = status, peak, cpu
+                    self.warden.note_exit(channel, status, peak, cpu)
                     self._forget(channel)
                 elif status < 0:
                     self._unborn(number, f"a worker cannot be forked: {os.strerror(-status)}")
@@ -307,6 +307,7 @@ class Supervisor(Desk):
     def _clock(self, _: Any) -> None:
         self.poller.timer_fired()
         if self.warden:
+            self.warden.wake_up()
             self._hear(None)
         now = monotonic_ns()
         if now >= self.warden_by:
@@ -344,7 +345,7 @@ class Supervisor(Desk):
             else:  # cancelled just now: as if it had been sent, and had not begun
                 self.events.append(on.Cancelled(now, [job]))
                 self.events.append(on.Answered(now, channel.number, [(job, on.REVOKED, now, 0)]))
-        if mine and mine[0]._use.metered and not self._fits(channel, mine[0], now):
+        if mine and mine[0]._use.spec.metered and not self._fits(channel, mine[0], now):
             return
         if dispatch(channel, mine, self.warden, self.main_data, now):
             self.poller.watch(channel.calls_fd, WRITE_RANK, self._writable, channel, select.EPOLLOUT)

@@ -36,14 +36,12 @@ class Use:
         function: how it gets to a worker.
         deadline_ns: relative deadline, 0: none.
         limits: (timeout ns, memory bytes, CPU ns) of an attempt, for the warden; 0: none.
-        metered: the warden must measure its attempts from their start on.
         special: its jobs need the slow way (absolute instants, prerequisites, a name to be known by).
         scope: of the view it was submitted through, for that view's `shutdown`.
     """
 
     __slots__ = (
-        "deadline_ns", "fn", "function", "key", "limits", "metered", "name", "pool", "rules", "scope", "spec",
-        "special",
+        "deadline_ns", "fn", "function", "key", "limits", "name", "pool", "rules", "scope", "spec", "special",
     )  # fmt: skip
 
     def __init__(self, pool: Pool, scope: Any, fn: Any, function: Function, rules: Rules, name: str) -> None:
@@ -59,10 +57,9 @@ class Use:
             fresh=rules.fresh,
             memory_bytes=rules.memory_bytes,
             cpu_ns=rules.cpu_ns,
-            alone=bool(rules.memory_bytes or rules.cpu_ns or rules.file_bytes or rules.open_files or rules.processes),
+            alone=bool(rules.file_bytes or rules.open_files or rules.processes),
         )
         self.limits = (rules.timeout_ns, rules.memory_bytes, rules.cpu_ns)
-        self.metered = bool(rules.memory_bytes or rules.cpu_ns)
         self.deadline_ns = rules.deadline_ns
         self.special = False
 

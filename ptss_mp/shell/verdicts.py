@@ -69,6 +69,8 @@ def explain(channel: Channel, future: Future[Any] | None, why: str, now: int) ->
         report.error = f"was still running {report.observed:.3f} s after its release, at its deadline; it was killed"
     elif why == "crashed":
         report.error = f"its worker (pid {channel.pid}) {how or 'died'} after {ran:.3f} s of the job"
+        if channel.oom_kills:
+            report.error += f", as the kernel killed {channel.oom_kills} for lack of memory: give jobs a memory limit"
     elif why == "protocol":
         report.error = f"its worker (pid {channel.pid}) sent what is no answer, or closed its pipe; it was killed"
     elif why == "interrupted":

@@ -41,6 +41,7 @@ class Meter:
         self._task = f"/proc/{pid}/task"
         self._shared_bytes = self._exact_until = 0  # counted more than once in the rough sum, and how long that is good
         self._cpu_from = 0
+        self._stack = proc.stack_start(pid)  # as that of its forks; an exec takes a new one
         with contextlib.ExitStack() as undo:
             self._statm = os.open(f"/proc/{pid}/statm", os.O_RDONLY | os.O_CLOEXEC)
             undo.callback(os.close, self._statm)
@@ -66,18 +67,19 @@ class Meter:
     def memory(self, limit: int, others: int, now: int) -> int:
         """Return the bytes held beyond the warden's; set `memory_at`.
 
-        One process: its resident memory.  Several: the sum, as long as that is within the limit; else the
-        proportional shares, in which what is shared counts once.  These cost 80 µs per MiB, so they are asked for a
-        quarter of the time at most, and in between the sum less what it counted twice must do.
+        The sum of what its processes hold, as long as that is within the limit, or no child shares memory with the
+        worker; else the proportional shares, in which what is shared counts once.  These cost 80 µs per MiB, so they
+        are asked for a fifth of the time at most, and in between the sum less what it counted twice must do.
 
         Args:
             others: processes outside this tree that share the warden's memory, itself included.
         """
         below = self._below()
         held = self._resident() + sum(map(proc.resident_bytes, below)) - self.base_bytes
-        if held > limit and below:
+        forks = [pid for pid in below if proc.stack_start(pid) == self._stack] if held > limit else []
+        if forks:
             if now >= self._exact_until or held - self._shared_bytes > limit:
-                exact = self._exact([self.pid, *below], others)
+                exact = self._exact(below, len(forks), others)
                 took = time.monotonic_ns() - now
                 self._shared_bytes, self._exact_until = held - exact, now + max(MEMORY_MAX_NS, EXACT_SHARE * took)
             held -= self._shared_bytes
@@ -90,10 +92,9 @@ class Meter:
         except (OSError, IndexError):
             return 0  # it is gone
 
-    def _exact(self, tree: list[int], others: int) -> int:
-        forks = sum(proc.stack_start(pid) == _STACK_START for pid in tree)  # exec takes a new stack
-        preloaded = self.base_bytes * forks // (forks + others)
-        return sum(map(proc.proportional_bytes, tree)) - preloaded
+    def _exact(self, below: list[int], forks: int, others: int) -> int:
+        preloaded = self.base_bytes * (1 + forks) // (1 + forks + others)
+        return sum(map(proc.proportional_bytes, (self.pid, *below))) - preloaded
 
     def _below(self) -> list[int]:
         """Return the descendants; two cheap looks tell that there are none (proc_pid_task(5): links, children)."""
@@ -131,6 +132,3 @@ class Meter:
 def _later(now: int, pause: int, most: int) -> int:
     at = now + min(max(pause, MIN_NS), most)
     return at - at % GRID_NS if at - now > 2 * GRID_NS else at
-
-
-_STACK_START = proc.stack_start(os.getpid())

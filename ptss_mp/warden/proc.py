@@ -50,6 +50,15 @@ def oom_score() -> int:
         return 0
 
 
+def oom_kills() -> int:
+    """Return how many processes of this machine the kernel has killed for lack of memory since its start."""
+    try:
+        with open("/proc/vmstat", "rb") as f:
+            return next((int(line.split()[1]) for line in f if line.startswith(b"oom_kill ")), 0)
+    except OSError:
+        return 0
+
+
 def descendants(pid: int) -> list[int]:
     """Return all below a process, as far as they hang together in this moment."""
     found: list[int] = []

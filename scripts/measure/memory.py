@@ -4,8 +4,7 @@
 
 Hogs of all kinds (tests/integration/hogs.py) fill memory as fast as they can, each in a pool of two workers with a
 quiet neighbour.  This process adds up the resident memory of the worker and all below it about a thousand times a
-second, less the warden's memory that forks share, as the contract counts; what it saw last before the end of the tree is its peak.
-With --preload-mib the warden holds so much before it forks.
+second, less what the warden had at the fork, as the contract counts.  With --preload-mib that is so much more.
 """
 
 import argparse
@@ -72,8 +71,12 @@ def stat(pid, field):
 
 def weight(pid, warden, base):
     """Return what a tree holds; a fork that has not called exec (its stack tells) has the warden's memory too."""
-    stack = stat(warden, 28)
-    return sum(resident(one) - base * (stat(one, 28) == stack) for one in tree(pid))
+    stack, total = stat(warden, 28), 0
+    for one in tree(pid):
+        before, held = stat(one, 28), resident(one)
+        if before == stat(one, 28):  # else it has ended, or called exec, while it was weighed
+            total += held - base * (before == stack)
+    return total
 
 
 def weigh(program, log):
@@ -123,15 +126,13 @@ def main():
                 program.stdin.write(f"{kind}\t{log}\n")
                 program.stdin.flush()
                 most, (status, neighbour, observed) = weigh(program, log)
-                over.append(most / MIB - args.limit_mib)
+                over.append(most / MIB - args.limit_mib)  # the last weight before its end is the highest
                 told.append(float(observed) - args.limit_mib)
                 ends.add(f"{status}, neighbour {neighbour}")
             good = ends == {"memory, neighbour succeeded"} and max(over) <= allowed
             bad += not good
-            print(
-                f"{kind:15} {statistics.median(over):6.1f} ({max(over):.1f}); by its outcome {statistics.median(told):.1f} "
-                f"({max(told):.1f}); {'; '.join(ends)}{'' if good else '  <-- NOT AS ASKED'}", flush=True,
-            )  # fmt: skip
+            seen, said = (f"{statistics.median(some):6.1f} ({max(some):.1f})" for some in (over, told))
+            print(f"{kind:15} {seen}; by its outcome {said}; {'; '.join(ends)}{'' if good else '  <-- NOT AS ASKED'}")
         program.stdin.close()
     return 1 if bad else 0
 

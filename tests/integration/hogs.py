@@ -28,6 +28,13 @@ def hog(kind: str, log: str) -> str:
     return "unnoticed"
 
 
+def hold_then_hog(gate: str, log: str) -> None:
+    """Begin, wait at the gate, then fill memory."""
+    _tell(log)
+    hold(1, gate)
+    _blocks()
+
+
 def _blocks() -> None:
     held = [bytearray(os.urandom(1) * MIB) for _ in range(MOST_BYTES // MIB)]
     del held

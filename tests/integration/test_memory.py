@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -178,6 +179,52 @@ def test_a_memory_limit_is_retried_if_asked_for(pool, tmp_path):
     outcome = ex.options(memory="64MiB", retries=1).submit(hogs.hog, "blocks", str(tmp_path / "log")).outcome(CAP_S)
     assert (outcome.status, outcome.attempts) == ("memory", 2)
     assert len(lines(tmp_path / "log")) == 2
+
+
+def test_a_stopped_warden_frees_no_hog(pool, gate, tmp_path):
+    ex = pool(1, preload=["hogs"])
+    ex.submit(os.getpid).result(CAP_S)
+    warden = ex._pool.warden.process.pid
+    limited = ex.options(memory="64MiB")
+    future = limited.submit(hogs.hold_then_hog, gate.path, str(tmp_path / "log"))
+    until(lambda: lines(tmp_path / "log"), "its start")
+    os.kill(warden, signal.SIGSTOP)
+    gate.open()
+    outcome = future.outcome(CAP_S)
+    assert outcome.status == "memory"
+    assert outcome.wall_time < 5
+
+
+@pytest.fixture
+def little_memory() -> Iterator[Path]:
+    """A control group of 64 MiB."""
+    group = Path("/sys/fs/cgroup/memory", f"ptss_mp-test-{os.getpid()}")
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"no control group of memory can be made here ({error}): the kernel cannot be made to kill")
+    try:
+        (group / "memory.limit_in_bytes").write_text(str(64 * MIB))
+        yield group
+    finally:
+        until(lambda: not (group / "cgroup.procs").read_text(), "the end of its processes")
+        group.rmdir()
+
+
+def test_the_kernel_kills_for_lack_of_memory(pool, gate, little_memory, tmp_path):
+    ex = pool(1, preload=["hogs"])
+    log = tmp_path / "log"
+    future = ex.submit(hogs.hold_then_hog, gate.path, str(log))
+    pid = until(lambda: lines(log), "its start")[0]
+    (little_memory / "cgroup.procs").write_text(pid)
+    gate.open()
+    outcome = future.outcome(CAP_S)
+    assert (outcome.status, outcome.signal) == ("crashed", signal.SIGKILL)
+    assert "as the kernel killed 1 for lack of memory" in outcome.error
+    assert ex.submit(hogs.hold, 1).result(CAP_S) == 1
+    other = ex.submit(hogs.hold_then_hog, gate.path, str(tmp_path / "other"))
+    os.kill(int(until(lambda: lines(tmp_path / "other"), "its start")[0]), signal.SIGKILL)
+    assert "lack of memory" not in other.outcome(CAP_S).error
 
 
 def test_workers_are_the_first_to_go_when_the_kernel_needs_memory(pool):

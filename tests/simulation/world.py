@@ -148,7 +148,7 @@ class World:
             run_if=rng.choice(("done", "failure")) if self.lucky(swarm.p_condition) else "success",
             retries=rng.randint(1, 3) if self.lucky(swarm.p_retries) else 0,
             fresh=self.lucky(swarm.p_fresh),
-            alone=self.lucky(swarm.p_alone),
+            cpu_ns=int(self.lucky(swarm.p_alone)),
         )
 
     def _submit(self, specs: list[Spec], count: int) -> None:
