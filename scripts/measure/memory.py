@@ -8,6 +8,7 @@ second, less what the warden had at the fork, as the contract counts.  With --pr
 """
 
 import argparse
+import contextlib
 import os
 import statistics
 import subprocess
@@ -82,7 +83,7 @@ def weight(pid, warden, base):
 def weigh(program, log):
     """Return (peak in bytes, what the program said of the end)."""
     os.set_blocking(program.stdout.fileno(), False)
-    pid, warden, base, most, end = 0, 0, 0, 0, time.monotonic() + CAP_S
+    pid, warden, base, most, said, end = 0, 0, 0, 0, b"", time.monotonic() + CAP_S
     while time.monotonic() < end:
         if pid:
             most = max(most, weight(pid, warden, base))
@@ -90,8 +91,10 @@ def weigh(program, log):
             pid = int(text)
             warden = stat(pid, 4)
             base = resident(warden)
-        if said := program.stdout.readline():
-            return most, said.split()
+        with contextlib.suppress(BlockingIOError):
+            said += os.read(program.stdout.fileno(), 1000)
+        if said.endswith(b"\n"):
+            return most, said.decode().split()
         time.sleep(0.0003)
     raise SystemExit(f"no end within {CAP_S} s")
 
