@@ -15,7 +15,6 @@ import ctypes
 import mmap
 import os
 import re
-import resource
 import runpy
 import signal
 import sysconfig
@@ -39,6 +38,9 @@ EXPECTED = {
     "backtracking": ("timeout", None),
     "deaf": ("timeout", None),
     "stopped": ("timeout", None),
+    "glutton": ("memory", None),
+    "glutton_by_proxy": ("memory", None),
+    "busy": ("cpu", None),
     "two_arguments": ("failed", None),
     "lock": ("not_picklable", None),
     "booby_trap": ("not_picklable", None),
@@ -110,6 +112,33 @@ def stopped():
     time.sleep(60)
 
 
+@task(memory="200MiB")
+def glutton():
+    """Take memory without end, and shrug at MemoryError.  Memory: killed at its limit."""
+    eaten = []
+    while True:
+        try:
+            eaten.append(bytearray(os.urandom(1) * (1 << 20)))
+        except MemoryError:
+            pass
+
+
+@task(memory="200MiB")
+def glutton_by_proxy():
+    """Let a child do it.  Memory: what a job has started counts."""
+    child = os.fork()
+    if not child:
+        glutton()
+    os.waitpid(child, 0)
+
+
+@task(cpu_time="1s")
+def busy():
+    """Use the processor without end.  CPU."""
+    while True:
+        pass
+
+
 class TwoArguments(Exception):
     """Cannot be rebuilt from its pickle: that keeps one argument."""
 
@@ -152,13 +181,12 @@ STDLIB = Path(sysconfig.get_path("stdlib"))
 
 
 def run_script(path):
-    """Run a script as the interpreter would, within a gibibyte: some of them eat until they are stopped."""
-    resource.setrlimit(resource.RLIMIT_DATA, (1 << 30, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+    """Run a script as the interpreter would."""
     runpy.run_path(path, run_name="__main__")
 
 
 for _script in sorted(STDLIB.glob("test/crashers/*.py")):
-    task(name=f"crasher_{_script.stem}", args=(str(_script),), timeout="5s", fresh=True)(run_script)
+    task(name=f"crasher_{_script.stem}", args=(str(_script),), timeout="5s", memory="1GiB", fresh=True)(run_script)
 
 
 # ---- The honest jobs.
