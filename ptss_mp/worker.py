@@ -21,7 +21,7 @@ import time
 from typing import Any
 
 from . import attempt, marker, wire
-from .codec import describe, encode, with_blobs
+from .codec import describe, encode, is_one_of, with_blobs
 from .hygiene import Hygiene
 from .mainmodule import import_main, tell
 from .marker import BLOB, BLOBS_AT, COMPLETED, COUNT, FACTS_AT, NUMBER, REVOKED, RUNNING, STARTED, VALUES_AT
@@ -48,7 +48,7 @@ class Loop:
         self.unproven: dict[int, int] = {}  # function -> clean runs still to be seen
         self.ran: set[int] = set()  # proven functions that ran since the last look
         self.main_ready, self.initialized = options.get("main", False), bool(options["initializer"])
-        self.about = ("", "", 1, 0, 0)  # wire.ABOUT
+        self.about = ("", "", 1, 0, 0, b"")  # wire.ABOUT
         self.rows: list[tuple[Any, ...]] = []  # of the frame that is being made
         self.count = self.blob_bytes = self.generation = self.completed = 0
         self.flushed_at = self.tidied_at = 0
@@ -144,7 +144,11 @@ class Loop:
             end, unloadable = wire.RESULT_NOT_PICKLABLE, wire.DESCRIBED
             return OK, *encode(result)
         except BaseException as error:  # SystemExit too: a job does not end its worker by raising
-            return end, unloadable, 0, describe(error, keep=end == wire.FAILED)
+            keep, why = end == wire.FAILED, ""
+            if keep and self.about[-1]:
+                again, why = is_one_of(error, self.about[-1])
+                end = wire.FAILED if again else wire.FAILED_FOR_GOOD
+            return end, unloadable, 0, describe(error, keep, why)
         finally:
             if needs:
                 wire.prerequisites([])

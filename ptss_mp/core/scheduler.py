@@ -35,7 +35,8 @@ DEPTH = 64  # jobs queued at one worker; the answer page and the ring of limits 
 PEEK_NS = 2 * MS  # a worker with more than one job out is looked at after so much silence
 WORD_NS = 50 * MS  # a job so far beyond its limit without a word of the warden is killed from here
 
-ENDS = (GOOD, "failed", "not_picklable", "not_picklable", "protocol", "deadline", "protocol")  # by AnswerRow.end
+# by AnswerRow.end
+ENDS = (GOOD, "failed", "failed", "not_picklable", "not_picklable", "protocol", "deadline", "protocol")
 
 
 class Scheduler(Crew):
@@ -229,7 +230,10 @@ class Scheduler(Crew):
                 self._return(job, key)  # taken back in the very moment in which it came up
             else:
                 jobs[job] = spec
-                self._failed(job, spec, key, ENDS[end])
+                if end == on.FAILED_FOR_GOOD:
+                    self._end(job, ENDS[end], gone=True)
+                else:
+                    self._failed(job, spec, key, ENDS[end])
             if end == 0 and job in successors:
                 self._out.append(do.Settle(GOOD, done, []))  # before what its end decides
                 done = []
