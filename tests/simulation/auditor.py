@@ -17,11 +17,11 @@ BUDGET_NS = 1_000_000  # DESIGN 5.7: work queued at one worker
 WORD_NS = 50_000_000  # how long the warden's word is waited for
 EXIT_NS = 2_000_000_000  # how long a retired worker may take to leave
 BATCH_NS = 1_000_000  # longest that events of one step are apart in the world
-BACKOFF_NS = 1_000_000_000  # API, Retry: doubled each time, up to a minute, 10 % jitter
 PERIOD_NS = 10_000_000_000  # of the restart intensity
-ANSWERS = ("succeeded", "failed", "not_picklable", "not_picklable", "protocol", "deadline")
+ANSWERS = ("succeeded", "failed", "failed", "not_picklable", "not_picklable", "protocol", "deadline")
+FOR_GOOD, PASSED_BY, EXPIRED = 2, 5, 6  # of them
 RETURNS_MAX = 3  # deaths that a job may outlive as the first in line, blameless
-RETRYABLE = ("failed", "crashed", "timeout")
+RETRYABLE = ("failed", "crashed", "timeout", "memory", "cpu")
 HARMLESS = ("succeeded", "skipped")
 
 
@@ -37,8 +37,8 @@ class Job:
     """What is known of a job from outside."""
 
     __slots__ = (
-        "allowed", "due", "failures", "fn", "fresh", "heirs", "id", "kills", "must", "needs", "not_before",
-        "order", "postponed", "release", "retries", "returns", "run_if", "sent_at", "status", "timeout", "where",
+        "allowed", "due", "failed_at", "failures", "fn", "for_good", "fresh", "heirs", "id", "kills", "must", "needs",
+        "not_before", "order", "postponed", "release", "retries", "returns", "run_if", "sent_at", "status", "timeout", "where",
     )  # fmt: skip
 
     def __init__(self, row: Any) -> None:
@@ -50,7 +50,9 @@ class Job:
         self.needs: dict[int, str] = {}  # prerequisite -> how it ended, "" if it has not
         self.heirs: list[Job] = []
         self.not_before = self.release
-        self.where = self.sent_at = self.failures = self.returns = 0
+        self.failures: list[str] = []  # how its attempts failed that could have had a successor
+        self.for_good = False  # the last one may not have one
+        self.where = self.sent_at = self.failed_at = self.returns = 0
         self.status = ""
         self.allowed: tuple[str, ...] = ()  # what this step's events let it end with
         self.must = self.postponed = False  # this step's events end the job, or its attempt
@@ -63,6 +65,21 @@ class Job:
         if "" in ends:
             return False
         return self.run_if == "done" or any(end not in HARMLESS for end in ends)
+
+    def has_another(self, status: str) -> bool:
+        """After this failure, its last, another attempt is due: one budget for all causes, or one for each."""
+        if status not in RETRYABLE or self.for_good:
+            return False
+        rules = self.retries
+        return len(self.failures) <= rules.together or self.failures.count(status) <= getattr(rules, status)
+
+    def pause(self) -> tuple[float, float]:
+        """The shortest and the longest pause that the API allows after its failures so far."""
+        rules, pause = self.retries, float(self.retries.backoff_ns)
+        for _ in self.failures[1:]:
+            pause = min(pause * rules.factor, rules.max_delay_ns)
+        pause = min(pause, rules.max_delay_ns)
+        return pause * (1 - rules.jitter) - 1, pause * (1 + rules.jitter) + 1
 
     def is_doomed(self) -> bool:
         """Its prerequisites ended so that it can never start."""
@@ -176,17 +193,20 @@ class Auditor:
                 return
             job = worker.queue.pop(number)
             job.where = 0
-            if end not in (4, 5):
+            if end not in (PASSED_BY, EXPIRED):
                 self.fastest[job.fn] = min(took, self.fastest.get(job.fn, took))
             if job.status or job.must:
                 continue
-            if end == 4:
+            if end == PASSED_BY:
                 continue  # passed by in the moment in which it was taken back
+            job.for_good = end == FOR_GOOD
             self._attempt_ended(job, ANSWERS[end])
 
     def _attempt_ended(self, job: Job, status: str) -> None:
         job.allowed, job.must = (*job.allowed, status), True
-        job.failures += status in RETRYABLE
+        if status in RETRYABLE:
+            job.failures.append(status)
+            job.failed_at = self.now
         self.touched.append(job)
 
     def _ev_WorkerReady(self, event: Any) -> None:
@@ -304,20 +324,21 @@ class Auditor:
             return
         self.require(not blame, f"{status} blamed on {blame}", job.id)
         if status in job.allowed:
-            if status in RETRYABLE and job.failures <= job.retries and not self.stopped:
-                pause = min(BACKOFF_NS << job.failures - 1, 60 * BACKOFF_NS)
-                self.require(job.kills <= self.now + pause * 11 // 10, f"{status} with attempts left", job.id)
+            if job.has_another(status) and not self.stopped:
+                self.require(job.kills <= job.failed_at + job.pause()[1], f"{status} with attempts left", job.id)
             return
         expired = status == "deadline" and job.kills <= self.now and not job.where
-        self.require(expired and not job.must, f"settled {status}; allowed was {job.allowed}", job.id)
+        self.require(expired and (not job.must or job.postponed), f"settled {status}; allowed was {job.allowed}", job.id)
 
     def _do_Postpone(self, command: Any) -> None:
         job = self.jobs[command.job]
         self.require(not job.status, "postponed after it settled", job.id)
         self.require(command.status in job.allowed, "postponed for what it did not do", job.id)
-        self.require(command.status in RETRYABLE, f"postponed for {command.status}", job.id)
-        self.require(job.failures <= job.retries, f"{job.failures} failures, {job.retries} retries", job.id)
-        self.require(self.now < command.until < job.kills, "postponed beyond its deadline", job.id)
+        what = f"{command.status} after {job.failures}, and {job.retries}"
+        self.require(job.has_another(command.status), what, job.id)
+        (least, most), pause = job.pause(), command.until - job.failed_at
+        self.require(least <= pause <= most, f"a pause of {pause} ns, allowed are {least} to {most}", job.id)
+        self.require(command.until < job.kills, "postponed beyond its deadline", job.id)
         job.not_before, job.postponed = command.until, True
 
     def _do_StartWorker(self, command: Any) -> None:
