@@ -38,7 +38,8 @@ class Job:
 
     __slots__ = (
         "allowed", "due", "failed_at", "failures", "fn", "for_good", "fresh", "heirs", "id", "kills", "must", "needs",
-        "not_before", "order", "postponed", "release", "retries", "returns", "run_if", "sent_at", "status", "timeout", "where",
+        "not_before", "order", "postponed", "release", "retries", "returns", "run_if", "sent_at", "status", "timeout",
+        "where",
     )  # fmt: skip
 
     def __init__(self, row: Any) -> None:
@@ -328,7 +329,8 @@ class Auditor:
                 self.require(job.kills <= job.failed_at + job.pause()[1], f"{status} with attempts left", job.id)
             return
         expired = status == "deadline" and job.kills <= self.now and not job.where
-        self.require(expired and (not job.must or job.postponed), f"settled {status}; allowed was {job.allowed}", job.id)
+        began = job.must and not job.postponed
+        self.require(expired and not began, f"settled {status}; allowed was {job.allowed}", job.id)
 
     def _do_Postpone(self, command: Any) -> None:
         job = self.jobs[command.job]
