@@ -197,6 +197,7 @@ class Scheduler(Crew):
         done: list[int] = []
         before = len(queue)
         worker.heard = event.now
+        self.restarts.in_a_row = 0
         last: Spec | None = None
         total = runs = 0
         plain = not (self.soft or self.tries or self.returns or self.ready.current or self.graph.heirs)
@@ -254,7 +255,7 @@ class Scheduler(Crew):
             return
         explained = event.ready or worker.leaving
         self._leave(worker)
-        blamed = event.job or (0 if event.why == "left" else self._suspect(worker))
+        blamed = event.job or (self._suspect(worker) if event.ready and event.why != "left" else 0)
         for job, key in worker.queue.items():
             spec = self.jobs.get(job)
             if spec is None:

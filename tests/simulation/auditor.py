@@ -121,6 +121,7 @@ class Auditor:
         self.paused = self.closed = self.stopped = self.halted = False
         self.grace_until = NEVER
         self.deaths: list[int] = []  # that no job explains
+        self.in_a_row = 0  # of them, since somebody answered
         self.touched: list[Job] = []
         self.rogue: set[int] = set()  # workers that sent nonsense in this step
         self.died: set[int] = set()  # workers that died in this step
@@ -182,6 +183,7 @@ class Auditor:
 
     def _ev_Answered(self, event: Any) -> None:
         worker = self.workers[event.worker]
+        self.in_a_row = 0
         for number, end, started, took in event.rows:
             if number == worker.job and started + took > worker.limit:
                 continue  # after the verdict
@@ -225,7 +227,7 @@ class Auditor:
         self.rogue.discard(worker.id)
         guilty = event.job
         first = next((job for job in worker.queue.values() if not job.status and not job.must), None)
-        if not guilty and first:
+        if not guilty and first and event.ready:
             first.returns += 1
             guilty = first.id if first.returns > RETURNS_MAX else 0
         for job in worker.queue.values():
@@ -237,7 +239,11 @@ class Auditor:
             elif self.stopped:
                 self._must(job, "cancelled")
         if not event.ready and not worker.why:
-            self.deaths.append(event.now)
+            self._unexplained(event.now)
+
+    def _unexplained(self, now: int) -> None:
+        self.deaths.append(now)
+        self.in_a_row += 1
 
     def _ev_Recalled(self, event: Any) -> None:
         worker = self.workers.get(event.worker)
@@ -250,7 +256,7 @@ class Auditor:
         for worker in self.workers.values():
             worker.why = worker.why or "orphaned"
             self.sentenced.add(worker.id)
-        self.deaths.append(event.now)
+        self._unexplained(event.now)
 
     def _ev_Cancelled(self, event: Any) -> None:
         for number in event.ids:
@@ -390,7 +396,7 @@ class Auditor:
             legal = now >= worker.since + EXIT_NS - BATCH_NS
         else:
             legal = not worker.ready and 0 < self.start_timeout_ns <= now - worker.since
-            self.deaths.append(now)
+            self._unexplained(now)
         self.require(legal, f"worker {worker.id} killed ({why}) without a reason", command.job)
         worker.why = "killed"
 
@@ -398,7 +404,8 @@ class Auditor:
         self.halted = True
         if command.broken:
             recent = [at for at in self.deaths if at >= self.now - PERIOD_NS]
-            self.require(len(recent) > self.intensity, f"gave up after {len(recent)} deaths")
+            most = max(len(recent), self.in_a_row)
+            self.require(most > self.intensity, f"gave up after {most} deaths")
             self.open.clear()
         self.require(command.broken or (self.closed and not self.open), "halted with jobs left")
 

@@ -14,7 +14,30 @@ def test_one_more_than_the_intensity_is_too_many():
 
 def test_old_deaths_are_forgotten():
     window = RestartWindow(2, 10)
-    assert not any(window.exceeded(at) for at in range(0, 1000, 6))
+    for at in range(0, 1000, 6):
+        assert not window.exceeded(at)
+        window.in_a_row = 0  # somebody answered
+
+
+def test_as_many_in_a_row_are_too_many_however_long_each_takes():
+    window = RestartWindow(2, 10 * S)
+    assert [window.exceeded(at * S) for at in (1, 101, 201)] == [False, False, True]
+    assert window.told() == "3 times in a row, in 200 s (restart_intensity allows 2)"
+
+
+def test_it_tells_how_often_within_what_time():
+    window = RestartWindow(2, 10 * S)
+    assert [window.exceeded(at * S) for at in (1, 2, 3)] == [False, False, True]
+    assert window.told() == "3 times in 2 s (restart_intensity allows 2 in 10 s)"
+
+
+def test_pauses_grow_and_beyond_the_intensity_they_are_long():
+    window = RestartWindow(8, 10 * S)
+    pauses = []
+    for at in range(12):
+        window.exceeded(at)
+        pauses.append(window.pause_ns() // 10**6)
+    assert pauses == [0, 10, 20, 40, 80, 100, 100, 100, 1000, 1000, 1000, 1000]
 
 
 def test_none_allowed():

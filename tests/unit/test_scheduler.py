@@ -7,7 +7,7 @@ from ptss_mp.core import events as on
 from ptss_mp.core import invariants
 from ptss_mp.core.crew import EXIT_NS, RETURNS_MAX, WorkerState
 from ptss_mp.core.job import NEVER, State
-from ptss_mp.core.restart import PAUSE_MAX_NS, PAUSE_NS, Retries
+from ptss_mp.core.restart import PAUSE_BEYOND_NS, PAUSE_MAX_NS, PAUSE_NS, Retries
 from ptss_mp.core.scheduler import BUDGET_NS, DEPTH, PEEK_NS, WORD_NS
 from ptss_mp.errors import InternalError
 
@@ -611,7 +611,45 @@ def test_pool_gives_up_and_says_why():
     assert drive.core.wake_at == drive.now + PAUSE_NS
     assert drive.wait(PAUSE_NS) == [do.StartWorker(3)]
     (halt,) = drive.die(3, ready=False)
-    assert "died before they were ready: more than 2 times in 10 s" in halt.broken
+    assert halt.broken == (
+        "workers died before they were ready, 3 times in 0.01 s (restart_intensity allows 2 in 10 s)"
+    )
+
+
+def test_starts_that_take_long_to_fail_break_the_pool_too():
+    """Regression: within the period there were never enough of them, and it went on for ever."""
+    drive = Drive(ready=False, intensity=2)
+    drive.submit(row(1))
+    for worker in (1, 2, 3):
+        drive.wait(60 * S)
+        drive.die(worker, ready=False)
+        drive.wait(PAUSE_MAX_NS) if worker < 3 else None
+    assert "3 times in a row, in 120 s (restart_intensity allows 2)" in drive.core.broken
+
+
+def test_an_answer_in_between_begins_a_new_row():
+    drive = Drive(workers=2, ready=False, intensity=2)
+    drive.submit(row(1), row(2))
+    drive.step(on.WorkerReady(drive.now, 1))
+    for worker in (2, 3, 4, 5, 6):
+        drive.wait(60 * S)
+        drive.die(worker, ready=False)
+        drive.wait(PAUSE_MAX_NS)
+        drive.submit(row(10 + worker))
+        drive.answer(1, *drive.core.workers[1].queue)
+    assert not drive.core.broken
+
+
+def test_no_job_is_blamed_for_a_worker_that_never_came():
+    """It was sent ahead, to a worker that died on its way: that says nothing of the job."""
+    drive = Drive(workers=1, ready=False, intensity=9)
+    drive.submit(row(1))
+    for worker in range(1, 8):
+        drive.step(on.WorkerReady(drive.now, worker))
+        drive.die(worker, ready=False)
+        drive.wait(PAUSE_MAX_NS)
+    assert drive.ends == {}
+    assert not drive.core.returns
 
 
 def test_a_pool_at_work_does_not_give_up_for_want_of_more_workers():
@@ -622,7 +660,7 @@ def test_a_pool_at_work_does_not_give_up_for_want_of_more_workers():
     for _ in range(5):
         starting = next(w.id for w in drive.core.workers.values() if not w.ready)
         drive.die(starting, ready=False)
-        drive.wait(PAUSE_MAX_NS)
+        drive.wait(PAUSE_BEYOND_NS)
     assert not drive.core.broken
     drive.answer(1, 1)
     assert drive.ends == {1: "succeeded"}
