@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from .observe.story import Event
     from .outcome import Outcome, Status
     from .pool import State
+    from .retrying import Retry
 
 __all__ = [
     "Attempt",
@@ -68,6 +69,7 @@ __all__ = [
     "QueueFull",
     "RemoteTraceback",
     "ResultNotPicklable",
+    "Retry",
     "Snapshot",
     "State",
     "Status",
@@ -98,6 +100,7 @@ _ROOM_OF = {
     "Outcome": "outcome",
     "Status": "outcome",
     "State": "pool",
+    "Retry": "retrying",
 }  # the others are errors
 
 

@@ -15,11 +15,12 @@ from . import pickling, wire
 from .wire import BOOL, BYTES, EXIT_CODE_MAX, FLOAT, INT, INT_MAX, NONE, PICKLE, STACK_GLOBAL, STR
 
 
-def describe(error: BaseException, keep: bool = True) -> bytes:
+def describe(error: BaseException, keep: bool = True, more: str = "") -> bytes:
     """Return an exception as `wire.pack_error`; itself pickled only if it can be rebuilt.  Never raises.
 
     Args:
         keep: False: text only.
+        more: what else is to be said, behind its text and its traceback.
     """
     pickled, code, name = b"", None, "Exception"
     if isinstance(error, SystemExit):
@@ -32,17 +33,35 @@ def describe(error: BaseException, keep: bool = True) -> bytes:
     if keep and isinstance(error, Exception):
         with contextlib.suppress(BaseException):
             pickled = pickling.dumps_exception(error)
-    try:
-        text = str(error)
-    except BaseException:
-        text = "(its text cannot be had)"
+    text = _text(error)
     try:
         import traceback
 
         trace = "".join(traceback.format_exception(type(error), error, _own_part(error.__traceback__)))
     except BaseException:
         trace = "(its traceback cannot be had)\n"
+    if more:
+        text, trace = f"{text} ({more})", f"{trace}{more}\n"
     return wire.pack_error(pickled, name, text, trace, code)
+
+
+def is_one_of(error: BaseException, pickled: bytes) -> tuple[bool, str]:
+    """Return whether an exception is of one of these classes, and why that cannot be told, or "".  Never raises.
+
+    Args:
+        pickled: a tuple of classes (`Retry.only`); loaded now, when the job's own module surely is.
+    """
+    try:
+        return isinstance(error, pickle.loads(pickled)), ""
+    except BaseException as why:
+        return False, f"not made again: Retry(only=...) cannot be used here: {type(why).__name__}: {_text(why)}"
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except BaseException:
+        return "(its text cannot be had)"
 
 
 def _own_part(trace: Any) -> Any:

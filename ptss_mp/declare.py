@@ -16,10 +16,10 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, overload
 
 from .errors import InvalidOption, InvalidType
+from .retrying import Retry, retries
 from .units import duration_ns, flag, instant, keywords, nearest, one_of, sequence, size_bytes, start, text, whole
 
 PRIORITY_MAX = (1 << 15) - 1  # the core's key has 16 bits for it
-RETRIES_MAX = 1000  # a job that died a thousand times will not live
 FILES_MAX = 1 << 20  # as many as Linux lets a process open, unless its administrator raised that (fs.nr_open)
 PROCESSES_MAX = 1 << 22  # as many as there can be (kernel.pid_max)
 
@@ -57,7 +57,7 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "processes": lambda v, w: whole(v, w, 1, PROCESSES_MAX),
     "after": lambda _v, _w: None,  # the executor knows Futures and names, and refuses the rest
     "run_if": one_of("success", "done", "failure"),
-    "retries": lambda v, w: whole(v, w, 0, RETRIES_MAX),
+    "retries": retries,
     "fresh": flag,
     "args": sequence,
     "kwargs": keywords,
@@ -88,7 +88,8 @@ class Options:
         processes: how many processes the attempt may be at once, itself included.
         after: Futures, Tasks or names that must be settled first (no value is passed).
         run_if: "success", "done" or "failure" of the prerequisites.
-        retries: how often a failed, crashed or timed-out attempt is made again; 0..1000.
+        retries: how often an attempt is made again that failed, crashed, or went beyond `timeout`, `memory` or
+            `cpu_time`: 0..1000 in all, or a `Retry` with a budget for each of these causes.
         fresh: True: a process of its own for each attempt.
         args, kwargs: bound arguments (with `task` only).
 
@@ -110,7 +111,7 @@ class Options:
     processes: int | None = UNSET
     after: Any = UNSET
     run_if: Literal["success", "done", "failure"] = UNSET
-    retries: int = UNSET
+    retries: int | Retry = UNSET
     fresh: bool = UNSET
     args: tuple[Any, ...] | None = UNSET
     kwargs: Mapping[str, Any] | None = UNSET

@@ -12,7 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ from . import declare
 from .declare import Declared, Task
 from .errors import PtssError
 from .pickling import dumps
+from .retrying import Detached, Retry
 
 PREFIX = "jobsfile_"  # of the module's name, where an import of the file's stem would find something else
 
@@ -254,6 +255,9 @@ def plain(value: Any) -> Any:
         return str.__str__(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return int(value)
+    if isinstance(value, Retry):
+        given = {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        return Retry(**given | {"only": Detached(dumps(value.only)) if value.only else ()})
     return float(value) if isinstance(value, float) else value
 
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from .declare import Options
+from .retrying import Retry
 from .units import duration_ns, size_bytes
 
 
@@ -18,7 +19,7 @@ class Rules(NamedTuple):
     deadline_ns: int  # relative to the release; 0 also for an instant of its own
     kill_at_deadline: bool
     run_if: str
-    retries: int
+    retries: int | Retry
     fresh: bool
     memory_bytes: int
     cpu_ns: int

@@ -32,13 +32,16 @@ def shown(value: Any) -> str:
         return f"{type(value).__name__} too long or odd to be shown"
 
 
-def duration_ns(value: float | timedelta | str, what: str, *, bare_strings: bool = False) -> int:
+def duration_ns(
+    value: float | timedelta | str, what: str, *, bare_strings: bool = False, zero: bool = False
+) -> int:
     """Return a duration in nanoseconds.
 
     Args:
         value: seconds, a timedelta, or text such as "250ms", "90s", "1h30m", "2d".
         what: the option's name, for the error.
         bare_strings: take "90" as seconds (the command line does).
+        zero: take 0 too.
 
     Raises:
         InvalidType: another type, bool included.
@@ -56,8 +59,8 @@ def duration_ns(value: float | timedelta | str, what: str, *, bare_strings: bool
         if not -math.inf < value < math.inf:  # NaN too
             raise InvalidOption(f"{what} must be a finite number of seconds, not {shown(value)}")
         ns = round(max(-1, min(value, DURATION_MAX_NS)) * SECOND_NS)  # an absurd number must not overflow
-    if ns <= 0:
-        raise InvalidOption(f"{what} must be above zero, not {shown(value)}")
+    if ns < 0 or (ns == 0 and not zero):
+        raise InvalidOption(f"{what} must {'not be negative' if zero else 'be above zero'}, not {shown(value)}")
     if ns > DURATION_MAX_NS:
         raise InvalidOption(f"{what} must be at most ten years, not {shown(value)}")
     return ns
@@ -193,6 +196,14 @@ def whole(value: Any, what: str, low: int, high: int) -> int:
     if not low <= value <= high:
         raise InvalidOption(f"{what} must be within {low} and {high}, not {shown(value)}")
     return value
+
+
+def number(value: Any, what: str, low: float, high: float) -> None:
+    """Raise unless `value` is an int (no bool) or float within low..high."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidType(f"{what} must be a number, not {type(value).__name__}")
+    if not low <= value <= high:  # NaN too
+        raise InvalidOption(f"{what} must be within {low:g} and {high:g}, not {shown(value)}")
 
 
 def nearest(word: str, words: Iterable[str]) -> str:

@@ -24,7 +24,8 @@ VALUE = struct.Struct("<Qq")  # kind, and the value itself or offset << 40 | len
 COSTS = struct.Struct("<8Q")  # stdout from, to, stderr from, to, log from, to, CPU ns, peak resident bytes
 
 # What a row with job 0 says: a function; how to prepare the main module; what `current()` shall tell in the jobs that
-# follow, as (name, key, attempt, timeout ns or 0, deadline that does not kill or 0), and whether they are metered
+# follow, as (name, key, attempt, timeout ns or 0, deadline that does not kill or 0, pickled classes of exceptions: a
+# job that raises none of these is not to be made again; empty: any will do; whether they are metered)
 DEFINE, PREPARE_MAIN, ABOUT = 0, 1, 2
 BY_VALUE = -1  # fn of a call that carries its function
 
@@ -32,7 +33,7 @@ INLINE_BYTES = 64 << 10  # a longer argument goes raw behind the rows, not throu
 BLOB_BYTES_MAX = 1 << 36  # 64 GiB: no result of a machine this is for is larger; a longer claim is no frame of ours
 
 # How an attempt ended: `end` of core.events.AnswerRow (a test compares; workers import nothing of the core)
-OK, FAILED, RESULT_NOT_PICKLABLE, CALL_NOT_LOADABLE, WAS_REVOKED, HAD_EXPIRED = range(6)
+OK, FAILED, FAILED_FOR_GOOD, RESULT_NOT_PICKLABLE, CALL_NOT_LOADABLE, WAS_REVOKED, HAD_EXPIRED = range(7)
 
 # Kinds of values.  Up to BOOL the value stands in the frame; the others are bytes until somebody asks.
 NONE, INT, FLOAT, BOOL, STR, BYTES, PICKLE, RAISED, DESCRIBED, UNLOADABLE = range(10)

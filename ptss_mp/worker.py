@@ -21,7 +21,7 @@ import time
 from typing import Any
 
 from . import attempt, marker, wire
-from .codec import describe, encode, with_blobs
+from .codec import describe, encode, is_one_of, with_blobs
 from .hygiene import Hygiene
 from .mainmodule import import_main, tell
 from .marker import BLOB, BLOBS_AT, COMPLETED, COUNT, FACTS_AT, NUMBER, REVOKED, RUNNING, STARTED, VALUES_AT
@@ -48,7 +48,7 @@ class Loop:
         self.unproven: dict[int, int] = {}  # function -> clean runs still to be seen
         self.ran: set[int] = set()  # proven functions that ran since the last look
         self.main_ready, self.initialized = options.get("main", False), bool(options["initializer"])
-        self.about: tuple[Any, ...] = ("", "", 1, 0, 0, False)  # wire.ABOUT
+        self.about: tuple[Any, ...] = ("", "", 1, 0, 0, b"", False)  # wire.ABOUT
         self.metered = False  # the jobs that follow have a limit of memory or CPU time: their start is told
         self.rows: list[tuple[Any, ...]] = []  # of the frame that is being made
         self.count = self.blob_bytes = self.generation = self.completed = 0
@@ -147,7 +147,11 @@ class Loop:
             end, unloadable = wire.RESULT_NOT_PICKLABLE, wire.DESCRIBED
             return OK, *encode(result)
         except BaseException as error:  # SystemExit too: a job does not end its worker by raising
-            return end, unloadable, 0, describe(error, keep=end == wire.FAILED)
+            keep, why = end == wire.FAILED, ""
+            if keep and self.about[5]:
+                again, why = is_one_of(error, self.about[5])
+                end = wire.FAILED if again else wire.FAILED_FOR_GOOD
+            return end, unloadable, 0, describe(error, keep, why)
         finally:
             if needs:
                 wire.prerequisites([])
@@ -266,7 +270,7 @@ class Loop:
             self.unproven[number] = PROVEN_RUNS
         elif what == wire.ABOUT:
             self.about = data
-            self.metered = data[5]
+            self.metered = data[6]
         elif not self.main_ready and not self.initialized:
             self.retire()  # the next one is born with it: what an import takes is no job's time
         elif not self.main_ready:

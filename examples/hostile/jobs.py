@@ -11,6 +11,7 @@ HOSTILE_LIMIT=40 in the environment takes only so many files.
 """
 
 import ast
+import contextlib
 import ctypes
 import mmap
 import os
@@ -117,10 +118,8 @@ def glutton():
     """Take memory without end, and shrug at MemoryError.  Memory: killed at its limit."""
     eaten = []
     while True:
-        try:
+        with contextlib.suppress(MemoryError):
             eaten.append(bytearray(os.urandom(1) * (1 << 20)))
-        except MemoryError:
-            pass
 
 
 @task(memory="200MiB")

@@ -69,7 +69,7 @@ class Following:
         self._expected: int | None = None
         self._all_settled = threading.Event()
         self._shown = (0, time.monotonic())
-        self._reported = ""
+        self._told = (0, 0, "")  # what the last line said
 
     def settled(self, future: AnyFuture[Any]) -> None:
         """Take one settled job into account (a done-callback)."""
@@ -141,17 +141,18 @@ class Following:
         before, at = self._shown
         if self._quiet or now - at < PROGRESS_S:
             return
-        reported = _reported(self.pool)
-        changed = done != before or reported != self._reported
-        self._shown, self._reported = (done, now), reported
-        if not changed:
+        reported, again = _reported(self.pool), self.pool.pausing
+        last, self._told = self._told, (done, again, reported)
+        self._shown = done, now
+        if last == self._told:
             return
         rate = (done - before) / (now - at)
         running, cut = self.pool.status().running, sum(self.counts.get(status, 0) for status in CUT_OFF)
         failed = len(self.failed) - cut
         told = f"{done}/{self.total} done, {failed} failed, " + (f"{cut} cut off, " if cut else "")
-        told += f"{running} running, {rate:.0f} jobs/s{reported}"
-        text.say(told, done=done, total=self.total, failed=failed, cut_off=cut, running=running)
+        told += f"{running} running, " + (f"{again} to be tried again, " if again else "")
+        told += f"{rate:.0f} jobs/s{reported}"
+        text.say(told, done=done, total=self.total, failed=failed, cut_off=cut, running=running, pausing=again)
 
     @property
     def lost_attempts(self) -> str:

@@ -29,6 +29,12 @@ class RunExecutor(Executor):
         self._pool.attempt_failed = told
 
     @property
+    def pausing(self) -> int:
+        """How many jobs are in the pause between two attempts."""
+        core = self._pool.core
+        return len(core.tries.keys() & core.delayed.keys())
+
+    @property
     def why_broken(self) -> str:
         """Why no worker can be had, or ""."""
         return str(self._broken or "")

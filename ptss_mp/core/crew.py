@@ -178,7 +178,7 @@ class Crew(Ends):
         self.hire_at = self.now + window.pause_ns()
         if not exceeded or any(worker.queue for worker in self.active.values()):
             return  # while somebody is at work it may be a shortage that passes
-        self.broken = f"{what}: more than {window.intensity} times in {window.period_ns / 1e9:g} s"
+        self.broken = f"{what}, {window.told()}"
         self.closed = self.dropping = True
         for job in self.jobs:
             self._forget(job)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from . import commands as do
 from .graph import GOOD, judge
 from .job import Spec
-from .restart import backoff_ns
+from .restart import CAUSES
 from .table import Table
-
-RETRIED = frozenset(("failed", "crashed", "timeout", "memory", "cpu"))
 
 
 class Ends(Table):
@@ -83,11 +81,25 @@ class Ends(Table):
     def _failed(self, job: int, spec: Spec, key: int, status: str) -> None:
         """An attempt failed: another one after a pause, or the end."""
         tries = self.tries.get(job, 0) + 1
-        if status in RETRIED and tries <= spec.retries and not self.dropping:
-            until = self.now + backoff_ns(tries, self.seed, job)
+        if status in CAUSES and not self.dropping and self._is_granted(job, spec, status, tries):
+            until = self.now + spec.retries.pause_ns(tries, self.seed, job)
             if until < self._kills_at(job, key):
                 self.tries[job] = tries
+                if not spec.retries.together:
+                    spent = self.spent.setdefault(job, {})
+                    spent[status] = spent.get(status, 0) + 1
                 self._out.append(do.Postpone(job, status, until))
                 self._return(job, key, until)
                 return
         self._end(job, status, gone=True)
+
+    def _is_granted(self, job: int, spec: Spec, status: str, tries: int) -> bool:
+        """Return True if the budget lets another attempt follow the failure number `tries`."""
+        retries = spec.retries
+        if tries <= retries.together:
+            return True
+        budget = retries.budget(status)
+        return budget > 0 and self.spent.get(job, _NOTHING).get(status, 0) < budget
+
+
+_NOTHING: dict[str, int] = {}

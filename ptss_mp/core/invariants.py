@@ -7,9 +7,12 @@ core, re-derives the promises to users from events and commands alone.
 
 from __future__ import annotations
 
+from typing import Any
+
 from .crew import WORKER_TRANSITIONS, WorkerState
 from .graph import Graph
 from .job import DUE_SHIFT, ID_MASK, NEVER, TRANSITIONS, State
+from .restart import Retries
 from .scheduler import BUDGET_NS, DEPTH, Scheduler
 
 
@@ -61,15 +64,29 @@ def _check_jobs(s: Scheduler) -> None:
     places = [set(s.graph.waiting), set(s.delayed), set(ready), set(sent)]
     assert sum(map(len, places)) == len(s.jobs), f"{len(s.jobs)} jobs, {list(map(len, places))} in containers"
     assert set().union(*places) == set(s.jobs), "a job is in no container, or a settled one in some"
-    for sparse, name in ((s.soft, "soft"), (s.tries, "tries"), (s.ready.current, "current"), (s.graph.heirs, "heirs")):
-        assert set(sparse) <= set(s.jobs), f"{name} remembers settled jobs"
+    sparse: dict[str, dict[int, Any]] = {
+        "soft": s.soft, "tries": s.tries, "spent": s.spent, "current": s.ready.current, "heirs": s.graph.heirs,
+    }  # fmt: skip
+    for name, column in sparse.items():
+        assert set(column) <= set(s.jobs), f"{name} remembers settled jobs"
     for job, tries in s.tries.items():
-        assert 0 < tries <= s.jobs[job].retries, f"job {job} failed {tries} times of {s.jobs[job].retries}"
+        _check_budget(job, tries, s.spent.get(job, {}), s.jobs[job].retries)
     for key in s.ready.valid_keys():
         job = key & ID_MASK
         assert key >> DUE_SHIFT > s.now or job in s.soft, f"job {job} has expired and is still ready"
     for job, key in s.delayed.items():
         assert s._kills_at(job, key) > s.now, f"job {job} has expired and is still delayed"
+
+
+def _check_budget(job: int, tries: int, spent: dict[str, int], retries: Retries) -> None:
+    assert tries > 0, f"job {job} has failed {tries} times"
+    if retries.together:
+        assert tries <= retries.together, f"job {job} failed {tries} times of {retries.together}"
+        assert not spent, f"job {job} has one budget, and its causes are counted"
+        return
+    assert sum(spent.values()) == tries, f"job {job} failed {tries} times, by cause {spent}"
+    for status, times in spent.items():
+        assert times <= retries.budget(status), f"job {job}: {status} {times} times, allowed are {retries}"
 
 
 def _check_workers(s: Scheduler) -> None:

@@ -16,6 +16,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
+from .restart import Retries
+
 ID_BITS, RELEASE_BITS, PRIORITY_BITS = 40, 62, 16
 RELEASE_SHIFT = ID_BITS
 PRIORITY_SHIFT = RELEASE_SHIFT + RELEASE_BITS
@@ -55,7 +57,7 @@ class Spec:
         timeout_ns: longest run of one attempt; 0: none.
         kill_at_deadline: False: a deadline orders and is reported, nothing more.
         run_if: "success", "done" or "failure" of the prerequisites.
-        retries: how many further attempts a failure may cost.
+        retries: which failures are followed by another attempt; a number is one budget for all causes.
         fresh: each attempt needs a process that has run nothing yet.
         base: the key of a job without deadline, less release and id.
         memory_bytes, cpu_ns: limits of one attempt; 0: none.  The warden's affair.
@@ -76,7 +78,7 @@ class Spec:
         timeout_ns: int = 0,
         kill_at_deadline: bool = True,
         run_if: str = "success",
-        retries: int = 0,
+        retries: int | Retries = 0,
         fresh: bool = False,
         memory_bytes: int = 0,
         cpu_ns: int = 0,
@@ -89,7 +91,7 @@ class Spec:
         self.kill_at_deadline = kill_at_deadline
         self.run_if = run_if
         self.on_failure = run_if == "failure"
-        self.retries = retries
+        self.retries = Retries(retries) if isinstance(retries, int) else retries
         self.fresh = fresh
         self.memory_bytes, self.cpu_ns = memory_bytes, cpu_ns
         self.metered = bool(memory_bytes or cpu_ns)

@@ -36,7 +36,8 @@ PEEK_NS = 2 * MS  # a worker with more than one job out is looked at after so mu
 METER_NS = 100 * MS  # somebody may have stopped the warden: so often it is told to go on while it has to measure
 WORD_NS = 50 * MS  # a job so far beyond its limit without a word of the warden is killed from here
 
-ENDS = (GOOD, "failed", "not_picklable", "not_picklable", "protocol", "deadline", "protocol")  # by AnswerRow.end
+# by AnswerRow.end
+ENDS = (GOOD, "failed", "failed", "not_picklable", "not_picklable", "protocol", "deadline", "protocol")
 
 
 class Scheduler(Crew):
@@ -197,6 +198,7 @@ class Scheduler(Crew):
         done: list[int] = []
         before = len(queue)
         worker.heard = event.now
+        self.restarts.in_a_row = 0
         last: Spec | None = None
         total = runs = 0
         plain = not (self.soft or self.tries or self.returns or self.ready.current or self.graph.heirs)
@@ -230,7 +232,10 @@ class Scheduler(Crew):
                 self._return(job, key)  # taken back in the very moment in which it came up
             else:
                 jobs[job] = spec
-                self._failed(job, spec, key, ENDS[end])
+                if end == on.FAILED_FOR_GOOD:
+                    self._end(job, ENDS[end], gone=True)
+                else:
+                    self._failed(job, spec, key, ENDS[end])
             if end == 0 and job in successors:
                 self._out.append(do.Settle(GOOD, done, []))  # before what its end decides
                 done = []
@@ -251,7 +256,7 @@ class Scheduler(Crew):
             return
         explained = event.ready or worker.leaving
         self._leave(worker)
-        blamed = event.job or (0 if event.why == "left" else self._suspect(worker))
+        blamed = event.job or (self._suspect(worker) if event.ready and event.why != "left" else 0)
         for job, key in worker.queue.items():
             spec = self.jobs.get(job)
             if spec is None:

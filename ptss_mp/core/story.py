@@ -49,7 +49,8 @@ def narrate(events: Sequence[Event], commands: Sequence[Command]) -> Iterator[Li
             for i, job in enumerate(command.ids):
                 yield Line(now, job, command.status, 0, f"by job {command.blame[i]}" if command.blame else "")
         elif isinstance(command, Postpone):
-            yield Line(now, command.job, "postponed", 0, command.status)
+            pause = f"{command.status}, again in {max(0, command.until - now) / 1e9:.3f} s"
+            yield Line(now, command.job, "postponed", 0, pause)
         elif isinstance(command, Recall):
             for job in command.ids:
                 yield Line(now, job, "recalled", command.worker, "")

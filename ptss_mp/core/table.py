@@ -58,7 +58,7 @@ class Table:
         ready, graph, delayed: where it stands; `delayed` (start time, retry) holds its key.
         workers: their queues hold the jobs that were sent.
         soft: jobs whose key is due at another instant than their killing deadline -> (that, own due).
-        tries: failed attempts so far.
+        tries: failed attempts so far; spent: of jobs that have a budget for each cause, how many of which.
         returns: deaths of workers in which it was the first in line, and nobody was to blame.
         releases, expiries: when a delayed job is due, and when one that no queue's head tells expires.
     """
@@ -72,6 +72,7 @@ class Table:
         self.workers: dict[int, Worker] = {}
         self.soft: dict[int, tuple[int, int]] = {}
         self.tries: dict[int, int] = {}
+        self.spent: dict[int, dict[str, int]] = {}
         self.returns: dict[int, int] = {}
         self.releases = Timers(self.delayed.__contains__)
         self.expiries = Timers(self._can_expire)
@@ -105,6 +106,7 @@ class Table:
             self.soft.pop(job, None)
         if self.tries:
             self.tries.pop(job, None)
+            self.spent.pop(job, None)
         if self.returns:
             self.returns.pop(job, None)
         if self.ready.current:

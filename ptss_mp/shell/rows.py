@@ -40,7 +40,7 @@ def tell_about(channel: Channel, future: Future[Any], rows: list[tuple[Any, ...]
     use, extra = future._use, future._extra
     tries = extra.tries if extra else 0
     due = 0 if use.rules.kill_at_deadline or future._due == NEVER else future._due
-    about = (use.name, use.key, tries + 1, use.rules.timeout_ns, due, use.spec.metered)
+    about = (use.name, use.key, tries + 1, use.rules.timeout_ns, due, use.only, use.spec.metered)
     if about != channel.about:
         channel.about = about
         rows.append((0, wire.ABOUT, 0, about, 0))

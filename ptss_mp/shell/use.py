@@ -7,7 +7,9 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ..core.job import Spec
+from ..core.restart import Retries
 from ..declare import Task
+from ..retrying import Retry
 from ..rules import Rules
 
 if TYPE_CHECKING:
@@ -36,12 +38,14 @@ class Use:
         function: how it gets to a worker.
         deadline_ns: relative deadline, 0: none.
         limits: (timeout ns, memory bytes, CPU ns) of an attempt, for the warden; 0: none.
+        only: pickled classes of the exceptions after which a job may be made again; empty: of all.
         special: its jobs need the slow way (absolute instants, prerequisites, a name to be known by).
         scope: of the view it was submitted through, for that view's `shutdown`.
     """
 
     __slots__ = (
-        "deadline_ns", "fn", "function", "key", "limits", "name", "pool", "rules", "scope", "spec", "special",
+        "deadline_ns", "fn", "function", "key", "limits", "name", "only", "pool", "rules", "scope", "spec",
+        "special",
     )  # fmt: skip
 
     def __init__(self, pool: Pool, scope: Any, fn: Any, function: Function, rules: Rules, name: str) -> None:
@@ -53,15 +57,32 @@ class Use:
             timeout_ns=rules.timeout_ns,
             kill_at_deadline=rules.kill_at_deadline,
             run_if=rules.run_if,
-            retries=rules.retries,
+            retries=_by_cause(rules.retries) if isinstance(rules.retries, Retry) else rules.retries,
             fresh=rules.fresh,
             memory_bytes=rules.memory_bytes,
             cpu_ns=rules.cpu_ns,
             alone=bool(rules.file_bytes or rules.open_files or rules.processes),
         )
         self.limits = (rules.timeout_ns, rules.memory_bytes, rules.cpu_ns)
+        self.only = rules.retries.pickled_only() if isinstance(rules.retries, Retry) else b""
+        pool.notice_main(self.only)
         self.deadline_ns = rules.deadline_ns
         self.special = False
+
+
+def _by_cause(retry: Retry) -> Retries:
+    """Return a Retry in the core's terms."""
+    return Retries(
+        failed=retry.exception,
+        crashed=retry.crash,
+        timeout=retry.timeout,
+        memory=retry.memory,
+        cpu=retry.cpu,
+        backoff_ns=retry.backoff_ns,
+        factor=retry.factor,
+        jitter=retry.jitter,
+        max_delay_ns=retry.max_delay_ns,
+    )
 
 
 def by_reference(fn: Callable[..., Any]) -> bool:

@@ -86,6 +86,47 @@ def attempts(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+def test_a_retry_in_a_jobs_file_knows_the_files_own_classes(tmp_path):
+    source = (
+        "from ptss_mp import Retry\n"
+        "class Busy(Exception): ...\n"
+        "class Away(Busy): ...\n"
+        "policy = Retry(exception=2, crash=1, only=Busy, backoff='10ms')\n"
+        "def thrice(kind):\n"
+        "    with open(f'{kind.__name__}.tries', 'a+') as f:\n"
+        "        f.write('x'); f.seek(0); count = len(f.read())\n"
+        "    if count == 2: os.abort()\n"
+        "    if count < 4: raise kind(count)\n"
+        "for kind in (Away, KeyError): task(name=kind.__name__, args=(kind,), retries=policy)(thrice)\n"
+    )
+    log = tmp_path / "log.jsonl"
+    ended = ptss_mp("run", jobs_file(tmp_path, source), "--execution-log", log, cwd=tmp_path)
+    assert ended.status == 1, ended
+    found = [(line["job"], line["attempt"], line["status"], line["final"]) for line in attempts(log)]
+    assert sorted(found) == [
+        ("Away", 1, "failed", False),
+        ("Away", 2, "crashed", False),
+        ("Away", 3, "failed", False),
+        ("Away", 4, "succeeded", True),
+        ("KeyError", 1, "failed", True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("retry", "words"),
+    [
+        ("Retry(crash=-1)", "crash of Retry must be within 0 and 1000, not -1"),
+        ("Retry(crsh=1)", "unexpected keyword argument 'crsh'"),
+        ("Retry(only=7)", "only of Retry takes exception classes, not int"),
+        ("'3'", "retries must be a whole number or Retry(...), not str"),
+    ],
+)
+def test_a_wrong_retry_is_one_line(tmp_path, retry, words):
+    source = f"from ptss_mp import Retry\n@task(retries={retry})\ndef f(): ...\n"
+    ended = ptss_mp("run", jobs_file(tmp_path, source))
+    assert_one_line(ended, 65, words, "jobs.py:")
+
+
 def test_each_attempt_has_a_line_also_those_that_were_retried(tmp_path):
     source = (
         "def thrice(n):\n"

@@ -181,6 +181,16 @@ def test_a_dependent_names_the_root(tmp_path):
     assert "2 dependency" in ended.lines[-1]
 
 
+def test_progress_counts_what_pauses_between_two_attempts(tmp_path):
+    source = (
+        "from ptss_mp import Retry\n"
+        "@task(retries=Retry(exception=1, backoff=2.5, jitter=0))\n"
+        "def f():\n    if current().attempt == 1: raise ValueError\n"
+    )
+    shown = ptss_mp("run", jobs_file(tmp_path, source.replace("import Retry", "import Retry, current"))).lines
+    assert any("0 running, 1 to be tried again, " in line for line in shown), shown
+
+
 def test_progress_is_shown_and_can_be_silenced(tmp_path):
     source = "b = task().map(time.sleep, [0.01] * 20)\n@task\ndef s(b): time.sleep(1.5)\n"
     path = jobs_file(tmp_path, source)

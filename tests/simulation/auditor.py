@@ -17,11 +17,11 @@ BUDGET_NS = 1_000_000  # DESIGN 5.7: work queued at one worker
 WORD_NS = 50_000_000  # how long the warden's word is waited for
 EXIT_NS = 2_000_000_000  # how long a retired worker may take to leave
 BATCH_NS = 1_000_000  # longest that events of one step are apart in the world
-BACKOFF_NS = 1_000_000_000  # API, Retry: doubled each time, up to a minute, 10 % jitter
 PERIOD_NS = 10_000_000_000  # of the restart intensity
-ANSWERS = ("succeeded", "failed", "not_picklable", "not_picklable", "protocol", "deadline")
+ANSWERS = ("succeeded", "failed", "failed", "not_picklable", "not_picklable", "protocol", "deadline")
+FOR_GOOD, PASSED_BY, EXPIRED = 2, 5, 6  # of them
 RETURNS_MAX = 3  # deaths that a job may outlive as the first in line, blameless
-RETRYABLE = ("failed", "crashed", "timeout")
+RETRYABLE = ("failed", "crashed", "timeout", "memory", "cpu")
 HARMLESS = ("succeeded", "skipped")
 
 
@@ -37,8 +37,9 @@ class Job:
     """What is known of a job from outside."""
 
     __slots__ = (
-        "allowed", "due", "failures", "fn", "fresh", "heirs", "id", "kills", "must", "needs", "not_before",
-        "order", "postponed", "release", "retries", "returns", "run_if", "sent_at", "status", "timeout", "where",
+        "allowed", "due", "failed_at", "failures", "fn", "for_good", "fresh", "heirs", "id", "kills", "must", "needs",
+        "not_before", "order", "postponed", "release", "retries", "returns", "run_if", "sent_at", "status", "timeout",
+        "where",
     )  # fmt: skip
 
     def __init__(self, row: Any) -> None:
@@ -50,7 +51,9 @@ class Job:
         self.needs: dict[int, str] = {}  # prerequisite -> how it ended, "" if it has not
         self.heirs: list[Job] = []
         self.not_before = self.release
-        self.where = self.sent_at = self.failures = self.returns = 0
+        self.failures: list[str] = []  # how its attempts failed that could have had a successor
+        self.for_good = False  # the last one may not have one
+        self.where = self.sent_at = self.failed_at = self.returns = 0
         self.status = ""
         self.allowed: tuple[str, ...] = ()  # what this step's events let it end with
         self.must = self.postponed = False  # this step's events end the job, or its attempt
@@ -63,6 +66,21 @@ class Job:
         if "" in ends:
             return False
         return self.run_if == "done" or any(end not in HARMLESS for end in ends)
+
+    def has_another(self, status: str) -> bool:
+        """After this failure, its last, another attempt is due: one budget for all causes, or one for each."""
+        if status not in RETRYABLE or self.for_good:
+            return False
+        rules = self.retries
+        return len(self.failures) <= rules.together or self.failures.count(status) <= getattr(rules, status)
+
+    def pause(self) -> tuple[float, float]:
+        """The shortest and the longest pause that the API allows after its failures so far."""
+        rules, pause = self.retries, float(self.retries.backoff_ns)
+        for _ in self.failures[1:]:
+            pause = min(pause * rules.factor, rules.max_delay_ns)
+        pause = min(pause, rules.max_delay_ns)
+        return pause * (1 - rules.jitter) - 1, pause * (1 + rules.jitter) + 1
 
     def is_doomed(self) -> bool:
         """Its prerequisites ended so that it can never start."""
@@ -103,6 +121,7 @@ class Auditor:
         self.paused = self.closed = self.stopped = self.halted = False
         self.grace_until = NEVER
         self.deaths: list[int] = []  # that no job explains
+        self.in_a_row = 0  # of them, since somebody answered
         self.touched: list[Job] = []
         self.rogue: set[int] = set()  # workers that sent nonsense in this step
         self.died: set[int] = set()  # workers that died in this step
@@ -164,6 +183,7 @@ class Auditor:
 
     def _ev_Answered(self, event: Any) -> None:
         worker = self.workers[event.worker]
+        self.in_a_row = 0
         for number, end, started, took in event.rows:
             if number == worker.job and started + took > worker.limit:
                 continue  # after the verdict
@@ -176,17 +196,20 @@ class Auditor:
                 return
             job = worker.queue.pop(number)
             job.where = 0
-            if end not in (4, 5):
+            if end not in (PASSED_BY, EXPIRED):
                 self.fastest[job.fn] = min(took, self.fastest.get(job.fn, took))
             if job.status or job.must:
                 continue
-            if end == 4:
+            if end == PASSED_BY:
                 continue  # passed by in the moment in which it was taken back
+            job.for_good = end == FOR_GOOD
             self._attempt_ended(job, ANSWERS[end])
 
     def _attempt_ended(self, job: Job, status: str) -> None:
         job.allowed, job.must = (*job.allowed, status), True
-        job.failures += status in RETRYABLE
+        if status in RETRYABLE:
+            job.failures.append(status)
+            job.failed_at = self.now
         self.touched.append(job)
 
     def _ev_WorkerReady(self, event: Any) -> None:
@@ -204,7 +227,7 @@ class Auditor:
         self.rogue.discard(worker.id)
         guilty = event.job
         first = next((job for job in worker.queue.values() if not job.status and not job.must), None)
-        if not guilty and first:
+        if not guilty and first and event.ready:
             first.returns += 1
             guilty = first.id if first.returns > RETURNS_MAX else 0
         for job in worker.queue.values():
@@ -216,7 +239,11 @@ class Auditor:
             elif self.stopped:
                 self._must(job, "cancelled")
         if not event.ready and not worker.why:
-            self.deaths.append(event.now)
+            self._unexplained(event.now)
+
+    def _unexplained(self, now: int) -> None:
+        self.deaths.append(now)
+        self.in_a_row += 1
 
     def _ev_Recalled(self, event: Any) -> None:
         worker = self.workers.get(event.worker)
@@ -234,12 +261,13 @@ class Auditor:
         worker.given -= 1
         if event.hopeless and not job.status and not job.must:
             self._must(job, "memory")
+            job.for_good = True
 
     def _ev_WardenDied(self, event: Any) -> None:
         for worker in self.workers.values():
             worker.why = worker.why or "orphaned"
             self.sentenced.add(worker.id)
-        self.deaths.append(event.now)
+        self._unexplained(event.now)
 
     def _ev_Cancelled(self, event: Any) -> None:
         for number in event.ids:
@@ -314,20 +342,22 @@ class Auditor:
             return
         self.require(not blame, f"{status} blamed on {blame}", job.id)
         if status in job.allowed:
-            if status in RETRYABLE and job.failures <= job.retries and not self.stopped:
-                pause = min(BACKOFF_NS << job.failures - 1, 60 * BACKOFF_NS)
-                self.require(job.kills <= self.now + pause * 11 // 10, f"{status} with attempts left", job.id)
+            if job.has_another(status) and not self.stopped:
+                self.require(job.kills <= job.failed_at + job.pause()[1], f"{status} with attempts left", job.id)
             return
         expired = status == "deadline" and job.kills <= self.now and not job.where
-        self.require(expired and not job.must, f"settled {status}; allowed was {job.allowed}", job.id)
+        began = job.must and not job.postponed
+        self.require(expired and not began, f"settled {status}; allowed was {job.allowed}", job.id)
 
     def _do_Postpone(self, command: Any) -> None:
         job = self.jobs[command.job]
         self.require(not job.status, "postponed after it settled", job.id)
         self.require(command.status in job.allowed, "postponed for what it did not do", job.id)
-        self.require(command.status in RETRYABLE, f"postponed for {command.status}", job.id)
-        self.require(job.failures <= job.retries, f"{job.failures} failures, {job.retries} retries", job.id)
-        self.require(self.now < command.until < job.kills, "postponed beyond its deadline", job.id)
+        what = f"{command.status} after {job.failures}, and {job.retries}"
+        self.require(job.has_another(command.status), what, job.id)
+        (least, most), pause = job.pause(), command.until - job.failed_at
+        self.require(least <= pause <= most, f"a pause of {pause} ns, allowed are {least} to {most}", job.id)
+        self.require(command.until < job.kills, "postponed beyond its deadline", job.id)
         job.not_before, job.postponed = command.until, True
 
     def _do_StartWorker(self, command: Any) -> None:
@@ -377,7 +407,7 @@ class Auditor:
             legal = now >= worker.since + EXIT_NS - BATCH_NS
         else:
             legal = not worker.ready and 0 < self.start_timeout_ns <= now - worker.since
-            self.deaths.append(now)
+            self._unexplained(now)
         self.require(legal, f"worker {worker.id} killed ({why}) without a reason", command.job)
         worker.why = "killed"
 
@@ -385,7 +415,8 @@ class Auditor:
         self.halted = True
         if command.broken:
             recent = [at for at in self.deaths if at >= self.now - PERIOD_NS]
-            self.require(len(recent) > self.intensity, f"gave up after {len(recent)} deaths")
+            most = max(len(recent), self.in_a_row)
+            self.require(most > self.intensity, f"gave up after {most} deaths")
             self.open.clear()
         self.require(command.broken or (self.closed and not self.open), "halted with jobs left")
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from random import Random
 
 US, MS, S = 1_000, 1_000_000, 1_000_000_000
+BUDGETS_FROM = 2_000  # seeds below keep the histories they had before there were budgets by cause (REGRESSIONS)
 RUN_TIMES_NS = ((1 * US, 40 * US), (20 * US, 300 * US), (200 * US, 3 * MS), (2 * MS, 80 * MS))
 
 
@@ -70,6 +71,10 @@ class Swarm:
     p_slow_boot: float
     p_ready_then_die: float
     p_coalesce: float
+    p_budgets: float
+    p_for_good: float
+    p_memory: float
+    p_cpu: float
     kills: int
     warden_deaths: int
     pauses: int
@@ -77,8 +82,10 @@ class Swarm:
     lag_ns: int
 
     @classmethod
-    def draw(cls, rng: Random) -> Swarm:
+    def draw(cls, rng: Random, seed: int) -> Swarm:
         """Draw the parameters of a run."""
+        off = 0.3 if seed >= BUDGETS_FROM else 1.0
+        more = Random(seed)
         functions = []
         for number in range(1, rng.randint(1, 4) + 1):
             low, high = rng.choice(RUN_TIMES_NS)
@@ -118,6 +125,10 @@ class Swarm:
             p_slow_boot=_chance(rng, off=0.7, high=0.5),
             p_ready_then_die=_chance(rng, off=0.8, high=0.4),
             p_coalesce=_chance(rng, off=0.3, high=1),
+            p_budgets=_chance(more, off=off, high=1),
+            p_for_good=_chance(more, off=off, high=0.5),
+            p_memory=_chance(more, off=off, high=0.2),
+            p_cpu=_chance(more, off=off, high=0.2),
             kills=rng.choice((0, 0, 2, 8)),
             warden_deaths=rng.choice((0, 0, 0, 0, 1, 2)),
             pauses=rng.choice((0, 0, 0, 1, 3)),

@@ -9,12 +9,13 @@ import sys
 import pytest
 
 from ptss_mp.core.commands import Dispatch, Revoke, Settle
-from ptss_mp.core.events import Condemned, Paused, Submitted, WorkerDied
+from ptss_mp.core.events import Answered, Condemned, Paused, Submitted, WorkerDied
 from ptss_mp.core.job import DUE_SHIFT, NEVER
 from ptss_mp.core.scheduler import Scheduler
 
 from .__main__ import failure
 from .auditor import Violation
+from .swarm import BUDGETS_FROM
 from .world import World
 
 SMOKE = 400
@@ -37,7 +38,8 @@ REGRESSIONS = {
 
 
 def test_smoke():
-    failed = [(seed, why) for seed in range(SMOKE) if (why := failure(seed))]
+    seeds = (*range(SMOKE), *range(BUDGETS_FROM, BUDGETS_FROM + SMOKE))
+    failed = [(seed, why) for seed in seeds if (why := failure(seed))]
     assert not failed, f"python -m tests.simulation --seed {failed[0][0]}"
 
 
@@ -150,6 +152,29 @@ class RetriesTooOften(Scheduler):
         super()._failed(job, spec, key, status)
 
 
+class SpendsOneBudgetForAll(Scheduler):
+    def _is_granted(self, job, spec, status, tries):
+        return tries <= max(spec.retries[:6])
+
+
+class ForgetsTheCause(Scheduler):
+    def _is_granted(self, job, spec, status, tries):
+        return super()._is_granted(job, spec, "failed", tries)
+
+
+class RetriesForGood(Misheard):
+    def hear(self, event):
+        if type(event) is not Answered:
+            return event
+        return event._replace(rows=[(job, 1 if end == 2 else end, *rest) for job, end, *rest in event.rows])
+
+
+class PausesTooLong(Scheduler):
+    def _failed(self, job, spec, key, status):
+        spec.retries = spec.retries._replace(max_delay_ns=60 * 10**9)
+        super()._failed(job, spec, key, status)
+
+
 class SendsTwice(Scheduler):
     def step(self, events):
         out = super().step(events)
@@ -177,7 +202,8 @@ class NeverStops(Scheduler):
 SABOTEURS = (
     LosesAJob, ForgetsAReturn, BlamesAnInnocent, BlamesNobody, TakesLateAnswers, IgnoresPrerequisites,
     StartsWhilePaused, NeverRevokes, IgnoresDeadlines, IgnoresInheritance, RunsTooEarly, SettlesTwice,
-    RetriesTooOften, SendsTwice, MissesDeadlines, ReusesForFresh, NeverStops,
+    RetriesTooOften, SpendsOneBudgetForAll, ForgetsTheCause, RetriesForGood, PausesTooLong, SendsTwice,
+    MissesDeadlines, ReusesForFresh, NeverStops,
 )  # fmt: skip
 
 
@@ -186,11 +212,11 @@ def test_canary(saboteur, monkeypatch):
     """The auditor must see it by itself, from events and commands: the core's own checks are off."""
     monkeypatch.setattr("ptss_mp.core.invariants.check", lambda scheduler: None)
     monkeypatch.setattr("ptss_mp.core.invariants.check_moves", lambda before, after: None)
-    for seed in range(300):
+    for seed in (*range(300), *range(BUDGETS_FROM, BUDGETS_FROM + 300)):
         try:
             World(seed, saboteur).run()
         except Violation:
             return
         except Exception:
             continue  # the sabotage broke the core itself, which proves nothing
-    pytest.fail(f"300 histories with {saboteur.__name__} and nobody noticed")
+    pytest.fail(f"600 histories with {saboteur.__name__} and nobody noticed")

@@ -142,6 +142,9 @@ class Worker:
         if fate == "crash":
             self.die()
             return
+        if fate in ("memory", "cpu"):
+            self.condemn(self.running, fate, self.world.now)
+            return
         world, job = self.world, self.running
         took = world.now - self.started
         if fate == "protocol":
@@ -181,6 +184,7 @@ class Worker:
 FATES = {
     "ok": ev.OK,
     "raise": ev.FAILED,
+    "raise for good": ev.FAILED_FOR_GOOD,
     "unpicklable": ev.RESULT_NOT_PICKLABLE,
     "unloadable": ev.CALL_NOT_LOADABLE,
 }

@@ -17,6 +17,7 @@ from ptss_mp.core import commands as cmd
 from ptss_mp.core import events as ev
 from ptss_mp.core import invariants
 from ptss_mp.core.job import NEVER, Prerequisite, Row, Spec
+from ptss_mp.core.restart import Retries
 from ptss_mp.core.scheduler import Scheduler
 
 from .auditor import Auditor, Violation
@@ -24,7 +25,7 @@ from .swarm import MS, S, Swarm
 from .workers import BOOTING, DEAD, UP, Worker
 
 STEPS_MAX = 4_000  # of a whole run; the longest seen takes a third of it.  A storm of timers takes all.
-LIVENESS_NS = 120 * S  # after the faults; three retries pause 8 s, the slowest liar takes 16 s
+LIVENESS_NS = 120 * S  # after the faults; a retry pauses 16 s at most, the slowest liar takes as long
 STORY_STEPS = 400
 
 
@@ -42,10 +43,14 @@ class Plan:
         rng, swarm = world.rng, world.swarm
         took = self.fn.run_ns(rng)
         if world.faults:
+            if world.lucky(swarm.p_memory):
+                return "memory", rng.randrange(took + 1)
+            if world.lucky(swarm.p_cpu):
+                return "cpu", took
             if rng.random() < swarm.p_crash:
                 return "crash", rng.randrange(took + 1)
             if rng.random() < swarm.p_raise:
-                return "raise", took
+                return "raise for good" if world.lucky(swarm.p_for_good) else "raise", took
             if rng.random() < swarm.p_hang and (self.limited or world.will_stop):
                 return "hang", took
             if rng.random() < swarm.p_unpicklable:
@@ -66,7 +71,7 @@ class World:
 
     def __init__(self, seed: int, scheduler: type[Scheduler] = Scheduler, keep: bool = False) -> None:
         self.seed, self.rng = seed, Random(seed)
-        self.swarm = swarm = Swarm.draw(self.rng)
+        self.swarm = swarm = Swarm.draw(self.rng, seed)
         rules = {
             "max_workers": swarm.workers,
             "spares": swarm.spares,
@@ -146,9 +151,22 @@ class World:
             timeout_ns=rng.choice((1, 5, 20, 100)) * MS if self.lucky(swarm.p_timeout) else 0,
             kill_at_deadline=not self.lucky(swarm.p_finish),
             run_if=rng.choice(("done", "failure")) if self.lucky(swarm.p_condition) else "success",
-            retries=rng.randint(1, 3) if self.lucky(swarm.p_retries) else 0,
+            retries=self._retries(),
             fresh=self.lucky(swarm.p_fresh),
             cpu_ns=int(self.lucky(swarm.p_alone)),
+        )
+
+    def _retries(self) -> int | Retries:
+        rng = self.rng
+        number = rng.randint(1, 3) if self.lucky(self.swarm.p_retries) else 0
+        if not self.lucky(self.swarm.p_budgets):
+            return number
+        return Retries(
+            *(rng.choice((0, 0, 1, 1, 2, 4)) if i else 0 for i in range(6)),
+            backoff_ns=rng.choice((0, 1 * MS, 30 * MS, S)),
+            factor=rng.choice((1.0, 1.5, 2.0, 1000.0)),
+            jitter=rng.choice((0.0, 0.1, 1.0)),
+            max_delay_ns=rng.choice((0, 5 * MS, 8 * S)),
         )
 
     def _submit(self, specs: list[Spec], count: int) -> None:

@@ -11,6 +11,7 @@ import pytest
 from ptss_mp import jobsimport
 from ptss_mp.errors import InvalidOption
 from ptss_mp.jobsfile import Stored, TaskRef, compile_jobs, describe, resolve
+from ptss_mp.retrying import Detached
 
 HEAD = "from ptss_mp import task\n"
 
@@ -221,6 +222,22 @@ def test_options_become_plain_types(plan):
     assert options.start_time.tzinfo is UTC
     assert options.deadline == timedelta(1)
     assert options.retries == 2
+
+
+def test_a_retry_becomes_plain_and_names_its_classes_by_bytes(plan):
+    """The parent has no class of the file's, and imports none."""
+    found = plan(
+        "import enum\nfrom ptss_mp import Retry\nclass Busy(Exception): ...\n"
+        "class N(int, enum.Enum): TWO = 2\n"
+        "@task(retries=Retry(exception=N.TWO, crash=1, only=Busy, backoff='10ms'))\ndef a(): ...\n"
+        "@task(retries=Retry(crash=1))\ndef b(): ...\n"
+    )
+    retry, other = (task.options.retries for task in found.tasks)
+    assert (type(retry.exception), retry.exception, retry.backoff_ns) == (int, 2, 10_000_000)
+    assert type(retry.only) is Detached
+    (busy,) = pickle.loads(retry.pickled_only())
+    assert (busy.__module__, busy.__name__) == ("jobs", "Busy")
+    assert (other.only, other.pickled_only()) == ((), b"")
 
 
 def test_arguments_of_the_files_own_classes_are_rebuilt_in_the_worker(plan):

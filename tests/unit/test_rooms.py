@@ -10,7 +10,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "ptss_mp"
 
-WORDS = {"errors", "units", "declare", "rules"}
+WORDS = {"errors", "units", "retrying", "declare", "rules"}
 BYTES = {"wire", "marker"}
 BELOW = {"*"}  # everything but cli and __main__
 
@@ -18,8 +18,9 @@ BELOW = {"*"}  # everything but cli and __main__
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "units": {"errors"},
-    "declare": {"errors", "units"},
-    "rules": {"declare", "units"},
+    "retrying": {"errors", "pickling", "units"},
+    "declare": {"errors", "retrying", "units"},
+    "rules": {"declare", "retrying", "units"},
     "wire": set(),
     "marker": {"wire"},
     "outcome": {"errors", "wire"},

@@ -7,7 +7,7 @@ from ptss_mp.core import events as on
 from ptss_mp.core import invariants
 from ptss_mp.core.crew import EXIT_NS, RETURNS_MAX, WorkerState
 from ptss_mp.core.job import NEVER, State
-from ptss_mp.core.restart import PAUSE_MAX_NS, PAUSE_NS
+from ptss_mp.core.restart import PAUSE_BEYOND_NS, PAUSE_MAX_NS, PAUSE_NS, Retries
 from ptss_mp.core.scheduler import BUDGET_NS, DEPTH, PEEK_NS, WORD_NS
 from ptss_mp.errors import InternalError
 
@@ -308,6 +308,87 @@ def test_an_attempt_that_could_not_start_before_the_deadline_is_not_made():
     assert drive.answer(1, 1, end=on.FAILED) == [do.Settle("failed", [1], [])]
 
 
+def end_attempt(drive, job, status):
+    """Let the job's attempt end so; return what the core said."""
+    worker = next(w.id for w in drive.core.workers.values() if job in w.queue)
+    if status == "failed":
+        return drive.answer(worker, job, end=on.FAILED)
+    drive.die(worker, job, status)
+    out = drive.out
+    staff(drive)
+    return out
+
+
+def staff(drive):
+    """Give the core the workers that it has just asked for."""
+    for start in drive.all(do.StartWorker):
+        drive.step(on.WorkerReady(drive.now, start.worker))
+
+
+CAUSES = ("failed", "crashed", "timeout", "memory", "cpu")
+
+
+@pytest.mark.parametrize("status", CAUSES)
+def test_each_cause_uses_up_its_own_budget(status):
+    drive = Drive(2)
+    retries = Retries(**dict.fromkeys(CAUSES, 1) | {status: 2}, backoff_ns=0)
+    drive.submit(row(1, Spec(1, retries=retries)))
+    for ends in (*CAUSES, status):
+        out = end_attempt(drive, 1, ends)
+        assert do.Postpone(1, ends, drive.now) in out
+    assert do.Settle(status, [1], []) in end_attempt(drive, 1, status)
+    assert not drive.core.spent
+
+
+@pytest.mark.parametrize("status", CAUSES)
+def test_one_budget_for_all_causes_together(status):
+    drive = Drive(2)
+    drive.submit(row(1, Spec(1, retries=Retries(2, backoff_ns=0))))
+    for ends in ("failed", status):
+        assert drive.ends == {}
+        end_attempt(drive, 1, ends)
+    assert do.Settle("crashed", [1], []) in end_attempt(drive, 1, "crashed")
+
+
+@pytest.mark.parametrize("status", ["deadline", "protocol", "interrupted", "cancelled"])
+def test_what_is_never_made_again(status):
+    for retries in (9, Retries(failed=9, crashed=9, timeout=9, memory=9, cpu=9)):
+        drive = Drive(1)
+        drive.submit(row(1, Spec(1, retries=retries)))
+        drive.die(1, 1, status)
+        assert drive.ends == {1: status}
+
+
+def test_a_cause_without_a_budget_ends_the_job():
+    drive = Drive()
+    drive.submit(row(1, Spec(1, retries=Retries(crashed=5))))
+    assert drive.answer(1, 1, end=on.FAILED) == [do.Settle("failed", [1], [])]
+
+
+def test_the_pause_grows_with_the_failures_of_all_causes():
+    drive = Drive(1)
+    drive.submit(row(1, Spec(1, retries=Retries(failed=2, crashed=2, factor=3.0, jitter=0.0))))
+    for status, pause in (("failed", S), ("crashed", 3 * S), ("failed", 9 * S), ("crashed", 27 * S)):
+        (again,) = [c for c in end_attempt(drive, 1, status) if type(c) is do.Postpone]
+        assert again.until - drive.now == pause
+        drive.wait(pause)
+        staff(drive)
+    assert drive.ends == {}
+
+
+def test_without_a_pause_the_next_attempt_is_sent_in_the_same_step():
+    drive = Drive()
+    drive.submit(row(1, Spec(1, retries=Retries(failed=1, backoff_ns=0))))
+    assert drive.answer(1, 1, end=on.FAILED) == [do.Postpone(1, "failed", drive.now), do.Dispatch(1, [1])]
+
+
+def test_an_exception_that_is_not_to_be_tried_again():
+    drive = Drive()
+    drive.submit(row(1, Spec(1, retries=9)), row(2, after=[1]))
+    drive.answer(1, 1, end=on.FAILED_FOR_GOOD)
+    assert drive.ends == {1: "failed", 2: "dependency"}
+
+
 def test_only_the_running_job_is_blamed_for_a_death():
     drive = Drive()
     drive.teach()
@@ -530,7 +611,45 @@ def test_pool_gives_up_and_says_why():
     assert drive.core.wake_at == drive.now + PAUSE_NS
     assert drive.wait(PAUSE_NS) == [do.StartWorker(3)]
     (halt,) = drive.die(3, ready=False)
-    assert "died before they were ready: more than 2 times in 10 s" in halt.broken
+    assert halt.broken == (
+        "workers died before they were ready, 3 times in 0.01 s (restart_intensity allows 2 in 10 s)"
+    )
+
+
+def test_starts_that_take_long_to_fail_break_the_pool_too():
+    """Regression: within the period there were never enough of them, and it went on for ever."""
+    drive = Drive(ready=False, intensity=2)
+    drive.submit(row(1))
+    for worker in (1, 2, 3):
+        drive.wait(60 * S)
+        drive.die(worker, ready=False)
+        drive.wait(PAUSE_MAX_NS) if worker < 3 else None
+    assert "3 times in a row, in 120 s (restart_intensity allows 2)" in drive.core.broken
+
+
+def test_an_answer_in_between_begins_a_new_row():
+    drive = Drive(workers=2, ready=False, intensity=2)
+    drive.submit(row(1), row(2))
+    drive.step(on.WorkerReady(drive.now, 1))
+    for worker in (2, 3, 4, 5, 6):
+        drive.wait(60 * S)
+        drive.die(worker, ready=False)
+        drive.wait(PAUSE_MAX_NS)
+        drive.submit(row(10 + worker))
+        drive.answer(1, *drive.core.workers[1].queue)
+    assert not drive.core.broken
+
+
+def test_no_job_is_blamed_for_a_worker_that_never_came():
+    """It was sent ahead, to a worker that died on its way: that says nothing of the job."""
+    drive = Drive(workers=1, ready=False, intensity=9)
+    drive.submit(row(1))
+    for worker in range(1, 8):
+        drive.step(on.WorkerReady(drive.now, worker))
+        drive.die(worker, ready=False)
+        drive.wait(PAUSE_MAX_NS)
+    assert drive.ends == {}
+    assert not drive.core.returns
 
 
 def test_a_pool_at_work_does_not_give_up_for_want_of_more_workers():
@@ -541,7 +660,7 @@ def test_a_pool_at_work_does_not_give_up_for_want_of_more_workers():
     for _ in range(5):
         starting = next(w.id for w in drive.core.workers.values() if not w.ready)
         drive.die(starting, ready=False)
-        drive.wait(PAUSE_MAX_NS)
+        drive.wait(PAUSE_BEYOND_NS)
     assert not drive.core.broken
     drive.answer(1, 1)
     assert drive.ends == {1: "succeeded"}
