@@ -24,7 +24,8 @@ VALUE = struct.Struct("<Qq")  # kind, and the value itself or offset << 40 | len
 COSTS = struct.Struct("<8Q")  # stdout from, to, stderr from, to, log from, to, CPU ns, peak resident bytes
 
 # What a row with job 0 says: a function; how to prepare the main module; what `current()` shall tell in the jobs that
-# follow, as (name, key, attempt, timeout ns or 0, deadline that does not kill or 0)
+# follow, and under which limits they run (rlimits.py), as (name, key, attempt, timeout ns, deadline that does not kill,
+# file bytes, open files); 0: none
 DEFINE, PREPARE_MAIN, ABOUT = 0, 1, 2
 BY_VALUE = -1  # fn of a call that carries its function
 

@@ -455,6 +455,17 @@ class Channel:
         self.peeked.update(row[0] for row in rows)
         return rows
 
+    def rewind(self) -> None:
+        """Empty what is captured, before a job with `file_size`: the kernel counts from a file's beginning.
+
+        Nothing runs there now, and all that was told of is read; what a leftover process has printed since is lost.
+        """
+        for fd in (self.out_fd, self.err_fd, self.log_fd):
+            os.ftruncate(fd, 0)
+            os.lseek(fd, 0, os.SEEK_SET)  # the worker's own place too: one open file
+        self.out_at = self.err_at = self.log_at = 0
+        self.punched = [0, 0, 0]
+
     # ---- at its death
 
     def last_report(self, status: str, now: int) -> Report:

@@ -83,6 +83,8 @@ class Watched:
         found = False
         for fd, given_back in self.out.items():
             size = os.fstat(fd).st_size
+            if size < given_back:  # the parent has emptied it
+                given_back = self.out[fd] = 0
             if size - given_back > 2 * keep:
                 self.out[fd] = (size - keep) & ~4095
                 kernel.punch(fd, given_back, self.out[fd])
