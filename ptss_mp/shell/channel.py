@@ -118,7 +118,7 @@ class Channel:
         self.out_at = self.err_at = self.log_at = self.peak_bytes = self.cpu_ns = 0
         self.punched = [0, 0, 0]
         self.status = -1
-        self.observed: tuple[int, int] = (0, 0)  # limit instant, ns observed: of the warden's verdict
+        self.observed: tuple[int, int] = (0, 0)  # limit instant, ns or processes: of the warden's verdict
         self.verdict: tuple[int, str] | None = None
         self.violation = ""
         self.failure: wire.ErrorFacts | None = None  # what its initializer raised, or the import of the main module
@@ -161,10 +161,10 @@ class Channel:
                 self.unsent[0] = self.unsent[0][written:]
         return False
 
-    def limit(self, first: int, count: int, now: int, timeout: int, due: int) -> None:
+    def limit(self, first: int, count: int, now: int, timeout: int, due: int, processes: int) -> None:
         """Write a run of equal limits; it counts once `publish` is called."""
         at = self.slot + RUNS_AT + self.runs % RUNS * RUN.size
-        RUN.pack_into(self.limits, at, first, count, now, timeout, due)
+        RUN.pack_into(self.limits, at, first, count, now, timeout, due, processes)
         self.runs += 1
 
     def revoke(self, job: int) -> bool:
@@ -228,7 +228,7 @@ class Channel:
         return told if told and told.job == self.marked()[0] else None
 
     def cell(self) -> tuple[int, int, int, int]:
-        """Return the warden's verdict: (why, limit instant, ns observed, job); why 0: none."""
+        """Return the warden's verdict: (why, limit instant, observed, job); why 0: none."""
         at = self.slot + VERDICT_AT * 8
         return _CELL.unpack_from(self.limits, at)
 

@@ -35,6 +35,7 @@ def dispatch(channel: Channel, futures: Sequence[Future[Any]], warden: Warden, m
     rows: list[tuple[Any, ...]] = []
     blobs: list[bytes] = []
     first, last, hurry, told = channel.sent, None, False, channel.use
+    processes = 0  # who limits them is alone in its dispatch
     if main and not channel.main:
         rows.append(prepare_main(channel, main))
     for future in futures:
@@ -43,13 +44,14 @@ def dispatch(channel: Channel, futures: Sequence[Future[Any]], warden: Warden, m
         limits = (use.spec.timeout_ns, due)
         if limits != last:
             if last is not None:
-                channel.limit(first, channel.sent - first, now, *last)
+                channel.limit(first, channel.sent - first, now, *last, processes)
             first, last = channel.sent, limits
+            processes = use.rules.processes
             if use.rules.file_bytes:
                 channel.rewind()
             if use.spec.timeout_ns:
                 warden.watch_for(use.spec.timeout_ns)
-            hurry = hurry or bool(due and due - now < (warden.tick_ns or TICK_MAX_NS))
+            hurry = hurry or bool(processes) or bool(due and due - now < (warden.tick_ns or TICK_MAX_NS))
         channel.sent += 1
         future._pid = channel.pid
         function = use.function
@@ -60,7 +62,7 @@ def dispatch(channel: Channel, futures: Sequence[Future[Any]], warden: Warden, m
             told = tell_about(channel, future, rows)
         rows.append(call_row(future, due, blobs))
     assert last is not None
-    channel.limit(first, channel.sent - first, now, *last)
+    channel.limit(first, channel.sent - first, now, *last, processes)
     channel.publish()
     warden.nudge() if hurry else warden.nudge_if_asleep()
     return channel.send(rows, blobs)

@@ -39,6 +39,7 @@ class Watched:
         number: the worker's.
         attempt, seen_at: number of the attempt looked at, and when it was first seen.
         job, began: the attempt that is marked, and the start that counts for it.
+        processes: how many the attempt sent last may have, 0: as many as it likes (census.py).
         looked_at: start and number as they stood in the page, to see whether they moved.
         doomed: it was sent its last signal.
         talks: it printed so much that some was given back at the last look.
@@ -47,7 +48,7 @@ class Watched:
 
     __slots__ = (
         "attempt", "backstop_at", "began", "doomed", "job", "looked_at", "number", "out", "page",
-        "pid", "pidfd", "seen_at", "slot", "tail", "talks", "trim_at", "words",
+        "pid", "pidfd", "processes", "seen_at", "slot", "tail", "talks", "trim_at", "words",
     )  # fmt: skip
 
     def __init__(self, number: int, slot: int, pid: int, pidfd: int, page: int, told: tuple[int, ...]) -> None:
@@ -56,7 +57,7 @@ class Watched:
         self.page.madvise(mmap.MADV_DONTFORK)  # in a child it is a hole: never touch or close it there
         self.words = memoryview(self.page).cast("Q")
         self.out = {os.dup(fd): 0 for fd in told}  # descriptor -> bytes given back so far
-        self.tail = self.seen_at = self.job = self.began = self.backstop_at = self.trim_at = 0
+        self.tail = self.seen_at = self.job = self.began = self.backstop_at = self.trim_at = self.processes = 0
         self.attempt = -1
         self.looked_at = 0, 0
         self.doomed = self.talks = False
@@ -128,8 +129,9 @@ class Limits:
         worker.looked_at = began, done
         run = self._run_of(worker, done)
         if run is None:
+            worker.processes = 0
             return 0, 0
-        sent, timeout, deadline = run
+        sent, timeout, deadline, worker.processes = run
         if done != worker.attempt:
             worker.attempt, worker.seen_at, worker.job = done, now, 0
         if not job or job != worker.job:  # the first start seen of an attempt stands
@@ -143,16 +145,16 @@ class Limits:
             due, why = deadline + (0 if job else NOT_BEGUN_NS), DEADLINE
         return due, why if now >= due else 0
 
-    def _run_of(self, worker: Watched, number: int) -> tuple[int, int, int] | None:
-        """Return (sent at, timeout, deadline) of the run that holds an attempt, None if it was not sent."""
+    def _run_of(self, worker: Watched, number: int) -> tuple[int, int, int, int] | None:
+        """Return (sent at, timeout, deadline, processes) of the run that holds an attempt, None if it was not sent."""
         words, head_at = self.words, worker.slot // 8 + HEAD
         while worker.tail < words[head_at]:
             worker.tail = max(worker.tail, words[head_at] - RUNS // 2)  # older ones have no job out
             at = worker.slot + RUNS_AT + worker.tail % RUNS * RUN.size
-            first, count, sent, timeout, deadline = RUN.unpack_from(self.page, at)
+            first, count, sent, timeout, deadline, processes = RUN.unpack_from(self.page, at)
             if words[head_at] - worker.tail >= RUNS - 1:
                 continue  # it was overwritten while it was read
             if number < first + count:
-                return sent, timeout, deadline
+                return sent, timeout, deadline, processes
             worker.tail += 1
         return None

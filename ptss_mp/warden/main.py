@@ -32,8 +32,9 @@ from typing import Any, NoReturn
 from .. import marker
 from ..mainmodule import import_main
 from . import child, kernel, proc, protocol
+from .census import Census
 from .clock import Limits, Watched
-from .protocol import DUMP_NS, EXITED, FORK, FORKED, KILL, READY, TICK_MAX_NS, VERDICT
+from .protocol import CRASHED, DUMP_NS, EXITED, FORK, FORKED, KILL, READY, TICK_MAX_NS, VERDICT
 
 SWEEP_NS = 500_000  # while somebody dies, look again so often
 SWEEP_AGAIN_NS = (10_000_000, 100_000_000)  # and so long after a death: a chain of forks may just have been passing
@@ -99,7 +100,7 @@ class Warden:
         self.options: dict[str, Any] = config["options"]
         self.config = config
         self.pid = os.getpid()
-        self.limits = Limits(limits)
+        self.limits, self.census = Limits(limits), Census()
         self.workers: dict[int, Watched] = {}
         self.by_pid: dict[int, Watched] = {}
         self.dying: dict[int, Watched] = {}  # by pid: condemned or dead, not reaped yet
@@ -420,6 +421,9 @@ class Warden:
                 busy, at = True, min(at, due)
             if self.trim(worker, now):
                 at = min(at, now + TRIM_NS)
+        for worker, count in self.census.over(self.workers.values(), now):
+            self.condemn(worker, CRASHED, now, count)
+        at = min(at, self.census.due_at)
         if self.dying or self.dirty:
             at = min(at, now + SWEEP_NS)
         self.sweep_at = [again for again in self.sweep_at if again > now]

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from .kernel import DUMP_SIGNAL
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _DUMP_BIT = 1 << DUMP_SIGNAL - 1
 
 
@@ -39,6 +40,25 @@ def state(pid: int) -> str:
             return f.read().rsplit(b")", 1)[1].split()[0].decode()
     except (OSError, IndexError):
         return "X"
+
+
+def life(pid: int) -> tuple[str, int]:
+    """Return the one-letter state ("X" if the process is gone), and ns since boot at its birth, by whole ticks."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as f:
+            fields = f.read().rsplit(b")", 1)[1].split()
+        return fields[0].decode(), int(fields[19]) * TICK_NS
+    except (OSError, IndexError):
+        return "X", 0
+
+
+def newest() -> bytes:
+    """Return the number that was given to a process or thread last; empty if that cannot be told."""
+    try:
+        with open("/proc/loadavg", "rb") as f:
+            return f.read().split()[-1]
+    except (OSError, IndexError):
+        return b""
 
 
 def resident_bytes() -> int:

@@ -21,7 +21,7 @@ KILL = struct.Struct("<cQQB")  # b"K": worker, job, why; the parent has sent SIG
 # to the parent
 FORKED = struct.Struct("<cQIQB")  # b"P": worker, pid, resident bytes at the fork, __main__ prepared; + FDS descriptors
 READY = struct.Struct("<cI")  # b"R": threads of the warden
-VERDICT = struct.Struct("<cQQBQQQQB")  # b"V": worker, job, why, at, observed ns, peak bytes, CPU ns, dumping
+VERDICT = struct.Struct("<cQQBQQQQB")  # b"V": worker, job, why, at, observed, peak bytes, CPU ns, dumping
 EXITED = struct.Struct("<cQIiQQ")  # b"X": worker, pid, wait status (-errno: it was not born), peak bytes, CPU ns
 # b"B" + text: it cannot go on, and why
 
@@ -29,12 +29,13 @@ FDS = 8  # of FORKED: pidfd, answers, calls, page, fault, out, err, log
 MESSAGE_MAX = 1 << 20  # how to prepare a `__main__`, with a long sys.path, is the largest
 
 WHYS = ("", "crashed", "timeout", "deadline", "memory", "cpu", "cancelled", "protocol", "interrupted")
-TIMEOUT, DEADLINE, MEMORY, CPU = map(WHYS.index, ("timeout", "deadline", "memory", "cpu"))
+CRASHED, TIMEOUT, DEADLINE, MEMORY, CPU = map(WHYS.index, ("crashed", "timeout", "deadline", "memory", "cpu"))
+# a verdict of "crashed" with something observed: so many processes, and they were too many
 
 SLOT_BYTES = 8192
 TICK, ASLEEP = 0, 8  # of slot 0, as indices of eight-byte words: shortest tick ns; 1 while the warden sleeps
 HEAD = 0  # of a slot: runs written so far
-RUN = struct.Struct("@5Q")  # first number, count, sent at, timeout ns (0: none), due instant (0: none)
+RUN = struct.Struct("@6Q")  # first number, count, sent at; 0 is none: timeout ns, due instant, processes
 RUNS_AT = 64
 RUNS = 128  # a worker has at most 64 jobs out, so 64 runs live: a reader is a whole ring behind before it is torn
 VERDICT_AT = (RUNS_AT + RUNS * RUN.size) // 8  # as index of words: why, at, observed, job

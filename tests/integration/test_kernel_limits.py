@@ -2,157 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import logging
 import os
 import resource
-import shutil
-import subprocess
-import sys
-import threading
-import time
-from pathlib import Path
-from typing import Any
 
+import ordinary
 import pytest
+from limit_deeds import (
+    crash_late,
+    leak,
+    leak_until_refused,
+    limits,
+    lower_hard,
+    move,
+    open_many,
+    opened_by_a_child,
+    opened_in_threads,
+    talk,
+    talk_by_a_program,
+    told,
+    write,
+    written_by_a_program,
+    written_in_threads,
+)
 from support import CAP_S
 
-from ptss_mp import current
-
 CONTEXTS = pytest.mark.parametrize("context", [None, "spawn"])
-LIMITS = (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE)
-
-
-def limits() -> tuple[int, list[Any]]:
-    return os.getpid(), [resource.getrlimit(limit) for limit in LIMITS]
-
-
-def open_many(most: int) -> tuple[int, int]:
-    """Return how many descriptors could be opened, and the error that stopped it; they are closed again."""
-    held: list[int] = []
-    try:
-        while len(held) < most:
-            held.append(os.open("/dev/null", os.O_RDONLY))
-        return len(held), 0
-    except OSError as error:
-        return len(held), error.errno or 0
-    finally:
-        for fd in held:
-            os.close(fd)
-
-
-def leak(count: int) -> int:
-    for _ in range(count):
-        os.open("/dev/null", os.O_RDONLY)
-    return os.getpid()
-
-
-def leak_until_refused() -> None:
-    held = []
-    while True:
-        held.append(open("/dev/null"))  # noqa: SIM115 - they stay open
-
-
-def opened_by_a_child(most: int) -> Any:
-    out, into = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.write(into, repr(open_many(most)).encode())
-        os._exit(0)
-    os.waitpid(pid, 0)
-    told = os.read(out, 100).decode()
-    os.close(out)
-    os.close(into)
-    return told
-
-
-def opened_in_threads(threads: int, most: int) -> tuple[int, list[int]]:
-    """Return how many descriptors all threads could open together, and the error of each."""
-    held: list[int] = []
-    errors: list[int] = []
-
-    def run() -> None:
-        try:
-            for _ in range(most):
-                held.append(os.open("/dev/null", os.O_RDONLY))
-        except OSError as error:
-            errors.append(error.errno or 0)
-
-    running = [threading.Thread(target=run) for _ in range(threads)]
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join()
-    count = len(held)
-    for fd in held:
-        os.close(fd)
-    return count, errors
-
-
-def write(path: str, size: int) -> int:
-    with open(path, "wb", buffering=0) as file:
-        done = 0
-        while done < size:
-            done += file.write(b"x" * (size - done))
-    return done
-
-
-def written_in_threads(folder: str, size: int) -> list[int]:
-    errors: list[int] = []
-
-    def run(number: int) -> None:
-        try:
-            write(f"{folder}/{number}", size)
-        except OSError as error:
-            errors.append(error.errno or 0)
-
-    running = [threading.Thread(target=run, args=(i,)) for i in range(3)]
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join()
-    return errors
-
-
-def written_by_a_program(path: str) -> tuple[int, str]:
-    code = f"import resource; print(resource.getrlimit(1)[0]); open({path!r}, 'wb').write(b'x' * 5_000)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=CAP_S)
-    return int(done.stdout), done.stderr
-
-
-def talk(size: int) -> None:
-    print("o" * size)
-    print("e" * size, file=sys.stderr)
-    logging.getLogger("kernel.limits").warning("l" * size)
-
-
-def talk_by_a_program(size: int) -> int:
-    return subprocess.run(["/bin/sh", "-c", f"printf %{size}s x"], timeout=CAP_S).returncode
-
-
-def move(soft: dict[int, int]) -> int:
-    for limit, value in soft.items():
-        resource.setrlimit(limit, (value, resource.getrlimit(limit)[1]))
-    return os.getpid()
-
-
-def lower_hard(limit: int, value: int) -> int:
-    resource.setrlimit(limit, (value, value))
-    return os.getpid()
-
-
-def told() -> Any:
-    attempt = current()
-    assert attempt
-    return attempt.name, attempt.attempt, attempt.remaining()
-
-
-def crash_late(path: str) -> None:
-    with contextlib.suppress(OSError):
-        write(path, 100_000)
-    print("last words")
-    os.abort()
 
 
 # ---- open_files
@@ -324,7 +199,7 @@ PROGRAM = """
 import errno, sys
 sys.path[:0] = [{package!r}, {here!r}]
 from ptss_mp import Executor
-import test_kernel_limits as jobs
+import limit_deeds as jobs
 if __name__ == "__main__":
     with Executor(1, spares=0) as ex:
         print(ex.options(open_files=7).submit(jobs.open_many, 20).result(30) == (7, errno.EMFILE))
@@ -336,40 +211,9 @@ if __name__ == "__main__":
 """
 
 
-def test_an_ordinary_user_has_the_same_limits(tmp_path):
+def test_an_ordinary_user_has_the_same_limits():
     """Root may do what others may not: so this is tried as `nobody`."""
-    if os.getuid() != 0:
-        pytest.skip("runs as an ordinary user anyway")
-    folder = as_nobody(tmp_path)
-    package = str(Path(sys.modules["ptss_mp"].__file__ or "").parents[1])
-    path = str(folder / "file")
-    source = PROGRAM.format(package=package, here=str(Path(__file__).parent), path=path)
-    done = subprocess.run(
-        [sys.executable, "-c", source], user=65534, group=65534, extra_groups=[], cwd=folder,
-        capture_output=True, text=True, timeout=2 * CAP_S,
-    )  # fmt: skip
-    shutil.rmtree(folder)
-    assert done.stdout.split() == ["True"] * 3, done.stderr
-
-
-def as_nobody(tmp_path: Path) -> Path:
-    """Return a folder of nobody's; skip if the interpreter is not readable to that user."""
-    folder = Path("/tmp") / f"ptss_mp-{os.getpid()}-{time.monotonic_ns()}"
-    folder.mkdir()
-    os.chown(folder, 65534, 65534)
-    tried = subprocess.run(
-        [sys.executable, "-c", "import psutil"], user=65534, group=65534, extra_groups=[], cwd=folder,
-        capture_output=True,
-    ) if _can_run() else None  # fmt: skip
-    if tried is None or tried.returncode:
-        shutil.rmtree(folder)
-        pytest.skip("this interpreter cannot be run by an ordinary user")
-    return folder
-
-
-def _can_run() -> bool:
-    try:
-        subprocess.run([sys.executable, "-c", ""], user=65534, group=65534, extra_groups=[], cwd="/", check=True)
-    except (OSError, subprocess.SubprocessError):
-        return False
-    return True
+    with ordinary.home() as folder:
+        source = PROGRAM.format(package=ordinary.PACKAGE, here=ordinary.HERE, path=f"{folder}/file")
+        done = ordinary.run(source, folder)
+        assert done.stdout.split() == ["True"] * 3, done.stderr
