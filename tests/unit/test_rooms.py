@@ -36,7 +36,7 @@ ROOMS: dict[str, set[str]] = {
     "attempt": {"errors", "marker", "units"},
     "mainmodule": {"wire", "codec", "pipes"},
     "worker": BYTES | {"attempt", "codec", "hygiene", "mainmodule", "pipes", "rlimits"},
-    "warden": BYTES | {"attempt", "codec", "logs", "mainmodule", "pipes", "worker", "warden"},
+    "warden": BYTES | {"attempt", "codec", "logs", "mainmodule", "pipes", "rlimits", "worker", "warden"},
     "shell": BYTES | WORDS | {"outcome", "core", "shell", "logs", "warden.protocol", "warden.kernel", "warden.proc"},
     "observe": {"errors", "outcome", "core.events", "core.commands", "core.story", "shell.clock", "observe"},
     "future": {"wire", "outcome", "shell.report"},
