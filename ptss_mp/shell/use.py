@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.job import Spec
 from ..declare import Task
 from ..rules import Rules
+from ..warden.protocol import PIDS_GROUP
 
 if TYPE_CHECKING:
     from ..pool import Pool
@@ -56,6 +57,8 @@ class Use:
             cpu_ns=rules.cpu_ns,
             alone=bool(rules.memory_bytes or rules.cpu_ns or rules.file_bytes or rules.open_files or rules.processes),
         )
+        if rules.processes:
+            pool.groups |= PIDS_GROUP
         self.deadline_ns = rules.deadline_ns
         self.special = False
 

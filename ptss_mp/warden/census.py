@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from . import proc
+from . import fences, proc
 from .clock import Watched
 
 LOOK_NS = 10_000_000  # between two counts; a process that came and went in between was never seen
@@ -35,7 +35,13 @@ class Census:
         Args:
             now: when this round of looks began, so that its cost is counted too.
         """
-        limited = [worker for worker in workers if worker.processes and not worker.doomed]
+        limited = []
+        for worker in workers:
+            if worker.group and worker.bounded != worker.processes and not worker.doomed:
+                worker.bounded = worker.processes
+                fences.bound(worker.group, worker.processes)
+            if worker.processes and not worker.doomed:
+                limited.append(worker)
         if not limited:
             self.due_at = NEVER_NS
             return []
@@ -50,11 +56,12 @@ class Census:
         return found
 
     def _count(self, worker: Watched) -> int:
-        """Return how many live processes the running attempt has, itself included; 0 if none has begun.
+        """Return how many live processes the running attempt has, itself included.
 
+        0 if none has begun, or if its group tells that they cannot be too many.
         What was there before it began is an earlier job's, with all that it forks.
         """
-        if not worker.job:
+        if not worker.job or fences.surely_within(worker.group, worker.processes):
             return 0
         since = worker.began + time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
         count, todo, most = 1, [worker.pid], worker.processes + BEYOND_MAX

@@ -181,7 +181,13 @@ class Groups:
                 _write(f"{top}/cgroup.subtree_control", f"+{controller}")
 
     def make(self, name: str) -> Group:
-        """Return a new, empty group."""
+        """Return a new, empty group.
+
+        Raises:
+            OSError: the kernel refused; FileNotFoundError: there is no place for any.
+        """
+        if not self._tops:
+            raise FileNotFoundError(errno.ENOENT, "no control groups here")
         folders = {c: Place(top.version, f"{top.folder}/{name}") for c, top in self._tops.items()}
         for folder in sorted({place.folder for place in folders.values()}):
             with contextlib.suppress(FileExistsError):

@@ -14,6 +14,7 @@ import time
 
 from .. import marker
 from . import kernel
+from .cgroup import Group
 from .protocol import (
     ASLEEP,
     DEADLINE,
@@ -38,16 +39,18 @@ class Watched:
         tail: the run that holds the attempt looked at last.
         number: the worker's.
         attempt, seen_at: number of the attempt looked at, and when it was first seen.
+        group: its control group, None: it has none.
         job, began: the attempt that is marked, and the start that counts for it.
         processes: how many the attempt sent last may have, 0: as many as it likes (census.py).
         looked_at: start and number as they stood in the page, to see whether they moved.
+        bounded: the `processes` that its group was told.
         doomed: it was sent its last signal.
         talks: it printed so much that some was given back at the last look.
         backstop_at: when SIGKILL follows a dump; 0: it need not.
     """
 
     __slots__ = (
-        "attempt", "backstop_at", "began", "doomed", "job", "looked_at", "number", "out", "page",
+        "attempt", "backstop_at", "began", "bounded", "doomed", "group", "job", "looked_at", "number", "out", "page",
         "pid", "pidfd", "processes", "seen_at", "slot", "tail", "talks", "trim_at", "words",
     )  # fmt: skip
 
@@ -57,10 +60,12 @@ class Watched:
         self.page.madvise(mmap.MADV_DONTFORK)  # in a child it is a hole: never touch or close it there
         self.words = memoryview(self.page).cast("Q")
         self.out = {os.dup(fd): 0 for fd in told}  # descriptor -> bytes given back so far
-        self.tail = self.seen_at = self.job = self.began = self.backstop_at = self.trim_at = self.processes = 0
+        self.tail = self.seen_at = self.job = self.began = self.backstop_at = self.trim_at = 0
+        self.processes = self.bounded = 0
         self.attempt = -1
         self.looked_at = 0, 0
         self.doomed = self.talks = False
+        self.group: Group | None = None
 
     def cpu_ns(self) -> int:
         """Return the CPU time of the process so far (its CPU clock: clock_getcpuclockid(3)); 0 if it is gone."""

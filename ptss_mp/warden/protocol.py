@@ -14,7 +14,8 @@ from __future__ import annotations
 import struct
 
 # to the warden
-FORK = struct.Struct("<cQI")  # b"F": worker, slot
+FORK = struct.Struct("<cQIB")  # b"F": worker, slot, in which groups
+MEMORY_GROUP, PIDS_GROUP = 1, 2  # of FORK: limits of trees are in use (fences.py)
 KILL = struct.Struct("<cQQB")  # b"K": worker, job, why; the parent has sent SIGKILL, the warden walks the tree
 # b"M" + pickle: prepare __main__ · b"Q": end everything
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from pathlib import Path
 
+import deeds
 import limit_deeds as jobs
 import ordinary
 import pytest
-from support import CAP_S, alive, beside_healthy, lines, wait_gone
+from support import CAP_S, alive, beside_healthy, lines, until, wait_gone
 
-from ptss_mp import WorkerCrashed
+from ptss_mp import Executor, WorkerCrashed
+from ptss_mp.shell import use
+from ptss_mp.warden import means
+from ptss_mp.warden.cgroup import PIDS, Place, owner_of
 
 CONTEXTS = pytest.mark.parametrize("context", [None, "spawn"])
 LONG_S = 0.2  # twenty counts
@@ -118,3 +124,77 @@ def test_an_ordinary_user_is_limited_too():
     with ordinary.home() as folder:
         done = ordinary.run(PROGRAM.format(package=ordinary.PACKAGE, here=ordinary.HERE), folder)
         assert done.stdout.split() == ["True"] * 2, done.stderr
+
+
+# ---- the kernel's help, where a pids cgroup is to be had
+
+
+def place() -> Place:
+    offered = means.offer(PIDS)
+    if not isinstance(offered, Place):
+        pytest.skip(f"no pids cgroup here: {offered}")
+    return offered
+
+
+def own_group() -> str:
+    lines = Path("/proc/self/cgroup").read_text().splitlines()
+    return next(line for line in lines if ":pids:" in line or "0::" in line)
+
+
+def groups_of(folder: str, warden: int) -> set[str]:
+    """Return the groups of one warden."""
+    return {name for name in os.listdir(folder) if (owner := owner_of(name)) and owner.pid == warden}
+
+
+def warden_of(ex: Executor) -> int:
+    return int(Path(f"/proc/{ex.submit(deeds.pid).result(CAP_S)}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
+@CONTEXTS
+def test_workers_are_in_groups_of_their_own_once_processes_are_limited(pool, context):
+    folder = place().folder
+    ex = pool(2, context)
+    view = ex.options(processes=3)
+    found = view.submit(own_group).result(CAP_S)
+    warden = warden_of(ex)
+    (name,) = groups_of(folder, warden)
+    assert f"/{name}/" in found
+    assert view.submit(jobs.family, 11, 1_000).outcome(CAP_S).status == "crashed"
+    assert ex.submit(jobs.family, 11, 0).result(CAP_S), "who has no limit is not bounded"
+    ex.shutdown()
+    until(lambda: not groups_of(folder, warden), "its groups are removed", 5)
+
+
+def test_pools_that_limit_no_processes_make_no_groups(pool):
+    folder = place().folder
+    ex = pool(2)
+    ex.options(open_files=50, timeout=20).submit(own_group).result(CAP_S)
+    assert groups_of(folder, warden_of(ex)) == set()
+
+
+def test_groups_of_a_warden_that_was_killed_are_removed_by_the_next(pool):
+    folder = place().folder
+    ex = pool(1)
+    view = ex.options(processes=3)
+    view.submit(own_group).result(CAP_S)
+    warden = warden_of(ex)
+    assert groups_of(folder, warden)
+    os.kill(warden, signal.SIGKILL)
+    wait_gone([warden], 5)
+    until(lambda: view.submit(own_group).outcome(CAP_S).ok, "the next warden is at work")
+    assert not groups_of(folder, warden)
+
+
+@pytest.mark.parametrize("fenced", [True, False])
+def test_nothing_forks_any_more_in_a_tree_that_is_condemned(pool, fenced, monkeypatch, tmp_path):
+    """A bomb, with and without a group around it."""
+    if fenced:
+        place()
+    else:
+        monkeypatch.setattr(use, "PIDS_GROUP", 0)
+    ex = pool(1)
+    log = tmp_path / "log"
+    for _ in range(3):
+        log.write_text("")
+        assert ex.options(processes=2).submit(jobs.bomb, 300, str(log)).outcome(CAP_S).status == "crashed"
+        wait_gone(pids(log), 2)
