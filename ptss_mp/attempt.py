@@ -44,7 +44,7 @@ class Attempt:
             return
         words = loop.words
         self._job, self._page = words[marker.RUNNING], loop.page
-        self.name, self.key, self.attempt, timeout_ns, self._due, *_ = loop.about
+        self.name, self.key, self.attempt, timeout_ns, self._due = loop.about[:5]
         self._due = self._due or next((row[4] for row in loop.rows if row[0] == self._job), 0)
         limits = [words[marker.STARTED] + timeout_ns] if timeout_ns else []
         self._until = min([*limits, self._due] if self._due else limits, default=0)

@@ -15,6 +15,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 
+from . import rlimits
 from .pipes import LOG_FD
 
 TEXT_MAX = 60 << 10  # of a message or traceback
@@ -73,7 +74,7 @@ def _install(levels: Mapping[str, int], told: Any) -> None:
     class Forward(logging.Handler):  # type: ignore[misc]
         def emit(self, record: Any) -> None:
             try:
-                os.write(LOG_FD, _line(record))
+                _keep(_line(record))
                 told()
             except Exception:
                 self.handleError(record)
@@ -113,6 +114,16 @@ def set_back() -> bool:
         for logger in list(root.manager.loggerDict.values()):
             logger.disabled = False
     return True
+
+
+def _keep(line: bytes) -> None:
+    """Write a whole line, also where a job's `file_size` is in the way."""
+    while line:
+        try:
+            written = os.write(LOG_FD, line)
+        except OSError as error:
+            written = rlimits.lifted(error, os.write, LOG_FD, line)
+        line = line[written:]
 
 
 def _line(record: Any) -> bytes:

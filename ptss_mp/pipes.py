@@ -7,9 +7,23 @@ import io
 import os
 import sys
 from collections.abc import Callable
+from typing import Any
+
+from . import rlimits
 
 # Where a worker's own descriptors stand; 0 is /dev/null, 1 and 2 are the job's streams.
 CALLS_FD, ANSWERS_FD, FAULT_FD, PAGE_FD, OUT_FD, ERR_FD, LOG_FD, BOOT_FD = range(3, 11)
+
+
+class _Kept(io.FileIO):
+    """What a job prints is kept beside its files, not among them: `file_size` does not count it."""
+
+    def write(self, data: Any) -> int:
+        """Write; see the class."""
+        try:
+            return super().write(data)
+        except OSError as error:
+            return int(rlimits.lifted(error, super().write, data))
 
 
 class Stream(io.TextIOWrapper):
@@ -20,7 +34,7 @@ class Stream(io.TextIOWrapper):
     def __init__(self, fd: int) -> None:
         self.told: Callable[[], object] = bool
         super().__init__(
-            io.BufferedWriter(io.FileIO(fd, "w", closefd=False)), errors="backslashreplace", line_buffering=True
+            io.BufferedWriter(_Kept(fd, "w", closefd=False)), errors="backslashreplace", line_buffering=True
         )
 
     def write(self, text: str) -> int:

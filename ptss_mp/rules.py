@@ -6,7 +6,9 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from . import rlimits
 from .declare import Options
+from .errors import InvalidOption
 from .retrying import Retry
 from .units import duration_ns, size_bytes
 
@@ -35,7 +37,11 @@ RULED = frozenset((  # options that decide the Rules
 
 
 def rules(options: Options) -> Rules:
-    """Return the part of `options` that all jobs with equal options share."""
+    """Return the part of `options` that all jobs with equal options share.
+
+    Raises:
+        InvalidOption: a kernel limit beyond what this process may allow.
+    """
     relative = not isinstance(options.get("deadline"), datetime)
     return Rules(
         priority=options.get("priority", 0),
@@ -47,10 +53,17 @@ def rules(options: Options) -> Rules:
         fresh=options.get("fresh", False),
         memory_bytes=_number(options, "memory", size_bytes),
         cpu_ns=_number(options, "cpu_time", duration_ns),
-        file_bytes=_number(options, "file_size", size_bytes),
-        open_files=options.get("open_files") or 0,
+        file_bytes=_allowed("file_size", _number(options, "file_size", size_bytes)),
+        open_files=_allowed("open_files", options.get("open_files") or 0),
         processes=options.get("processes") or 0,
     )
+
+
+def _allowed(field: str, asked: int) -> int:
+    why = rlimits.refusal(field, asked) if asked else ""
+    if why:
+        raise InvalidOption(why)
+    return asked
 
 
 def _number(options: Options, field: str, read: Callable[[Any, str], int]) -> int:

@@ -20,7 +20,7 @@ import sys
 import time
 from typing import Any
 
-from . import attempt, marker, wire
+from . import attempt, marker, rlimits, wire
 from .codec import describe, encode, is_one_of, with_blobs
 from .hygiene import Hygiene
 from .mainmodule import import_main, tell
@@ -48,8 +48,9 @@ class Loop:
         self.unproven: dict[int, int] = {}  # function -> clean runs still to be seen
         self.ran: set[int] = set()  # proven functions that ran since the last look
         self.main_ready, self.initialized = options.get("main", False), bool(options["initializer"])
-        self.about: tuple[Any, ...] = ("", "", 1, 0, 0, b"", False)  # wire.ABOUT
+        self.about: tuple[Any, ...] = ("", "", 1, 0, 0, b"", False, 0, 0)  # wire.ABOUT
         self.metered = False  # the jobs that follow have a limit of memory or CPU time: their start is told
+        self.call = self.attempt  # or `limited`
         self.rows: list[tuple[Any, ...]] = []  # of the frame that is being made
         self.count = self.blob_bytes = self.generation = self.completed = 0
         self.flushed_at = self.tidied_at = 0
@@ -107,7 +108,7 @@ class Loop:
             elif due and started >= due:
                 end, kind, raw, blob = wire.HAD_EXPIRED, NONE, 0, None
             else:
-                end, kind, raw, blob = self.attempt(fn, call, needs)
+                end, kind, raw, blob = self.call(fn, call, needs)
             if getpid() != self.pid:
                 os._exit(FELL_THROUGH)
             ended = clock()
@@ -147,6 +148,7 @@ class Loop:
             end, unloadable = wire.RESULT_NOT_PICKLABLE, wire.DESCRIBED
             return OK, *encode(result)
         except BaseException as error:  # SystemExit too: a job does not end its worker by raising
+            rlimits.set_back()  # to describe it may take a descriptor
             keep, why = end == wire.FAILED, ""
             if keep and self.about[5]:
                 again, why = is_one_of(error, self.about[5])
@@ -155,6 +157,17 @@ class Loop:
         finally:
             if needs:
                 wire.prerequisites([])
+
+    def limited(self, fn: int, call: Any, needs: Any) -> tuple[int, int, int, bytes | None]:
+        """As `attempt`, under limits that the kernel holds."""
+        file_bytes, open_files = self.about[7:]
+        if file_bytes:  # the parent has emptied them (shell.channel.Channel.rewind)
+            self.out_at = self.err_at = self.log_at = 0
+        rlimits.lower(file_bytes, open_files)
+        try:
+            return self.attempt(fn, call, needs)
+        finally:
+            rlimits.set_back()
 
     def answer(
         self, job: int, end: int, started: int, duration: int, kind: int, raw: int, costs: bytes, blob: bytes | None
@@ -271,6 +284,7 @@ class Loop:
         elif what == wire.ABOUT:
             self.about = data
             self.metered = data[6]
+            self.call = self.limited if any(data[7:]) else self.attempt
         elif not self.main_ready and not self.initialized:
             self.retire()  # the next one is born with it: what an import takes is no job's time
         elif not self.main_ready:

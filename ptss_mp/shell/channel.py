@@ -121,7 +121,7 @@ class Channel:
         self.out_at = self.err_at = self.log_at = self.peak_bytes = self.cpu_ns = 0
         self.punched = [0, 0, 0]
         self.status = -1
-        self.observed: tuple[int, int] = (0, 0)  # limit instant, ns observed: of the warden's verdict
+        self.observed: tuple[int, int] = (0, 0)  # limit instant, ns or processes: of the warden's verdict
         self.verdict: tuple[int, str] | None = None
         self.violation = ""
         self.failure: wire.ErrorFacts | None = None  # what its initializer raised, or the import of the main module
@@ -164,11 +164,11 @@ class Channel:
                 self.unsent[0] = self.unsent[0][written:]
         return False
 
-    def limit(self, first: int, count: int, now: int, due: int, limits: tuple[int, int, int]) -> None:
+    def limit(self, first: int, count: int, now: int, due: int, limits: tuple[int, int, int, int]) -> None:
         """Write a run of equal limits (`use.Use.limits`); it counts once `publish` is called."""
         at = self.slot + RUNS_AT + self.runs % RUNS * RUN.size
-        timeout, memory, cpu = limits
-        RUN.pack_into(self.limits, at, first, count, now, timeout, due, memory, cpu)
+        timeout, memory, cpu, processes = limits
+        RUN.pack_into(self.limits, at, first, count, now, timeout, due, memory, cpu, processes)
         self.runs += 1
 
     def revoke(self, job: int) -> bool:
@@ -232,7 +232,7 @@ class Channel:
         return told if told and told.job == self.marked()[0] else None
 
     def cell(self) -> tuple[int, int, int, int]:
-        """Return the warden's verdict: (why, limit instant, ns observed, job); why 0: none."""
+        """Return the warden's verdict: (why, limit instant, observed, job); why 0: none."""
         at = self.slot + VERDICT_AT * 8
         return _CELL.unpack_from(self.limits, at)
 
@@ -459,6 +459,17 @@ class Channel:
         rows = self._take(rows, found, answers)
         self.peeked.update(row[0] for row in rows)
         return rows
+
+    def rewind(self) -> None:
+        """Empty what is captured, before a job with `file_size`: the kernel counts from a file's beginning.
+
+        Nothing runs there now, and all that was told of is read; what a leftover process has printed since is lost.
+        """
+        for fd in (self.out_fd, self.err_fd, self.log_fd):
+            os.ftruncate(fd, 0)
+            os.lseek(fd, 0, os.SEEK_SET)  # the worker's own place too: one open file
+        self.out_at = self.err_at = self.log_at = 0
+        self.punched = [0, 0, 0]
 
     # ---- at its death
 

@@ -45,9 +45,11 @@ def dispatch(channel: Channel, futures: Sequence[Future[Any]], warden: Warden, m
             if last is not None:
                 channel.limit(first, channel.sent - first, now, *last)
             first, last = channel.sent, limits
+            if use.rules.file_bytes:
+                channel.rewind()
             if use.spec.timeout_ns:
                 warden.watch_for(use.spec.timeout_ns)
-            hurry = hurry or use.spec.metered or bool(due and due - now < (warden.tick_ns or TICK_MAX_NS))
+            hurry = hurry or use.watched or bool(due and due - now < (warden.tick_ns or TICK_MAX_NS))
         channel.sent += 1
         future._pid = channel.pid
         function = use.function

@@ -84,6 +84,7 @@ class Warden:
         self.slots: dict[int, int] = {}
         self.unforked: deque[int] = deque()  # workers that wait for the slot of one that is not reaped yet
         self.unsent: deque[bytes] = deque()
+        self.groups = 0  # which ones new workers shall be in (warden.fences)
         self.ready = False
         self.oom_kills = proc.oom_kills()
         size = (slots + 1) * SLOT_BYTES
@@ -136,7 +137,7 @@ class Warden:
         slot = self.free.pop()
         self.slots[worker] = slot
         self.limits[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES] = bytes(SLOT_BYTES)
-        self._send(FORK.pack(b"F", worker, slot))
+        self._send(FORK.pack(b"F", worker, slot, self.groups))
 
     def unfork(self, worker: int) -> bool:
         """Want this worker no more; return True if the warden has not even been asked for it."""

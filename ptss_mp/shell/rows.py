@@ -30,7 +30,7 @@ def call_row(future: Future[Any], due: int, blobs: list[bytes]) -> tuple[Any, ..
 
 
 def tell_about(channel: Channel, future: Future[Any], rows: list[tuple[Any, ...]]) -> Use | None:
-    """Say what `current()` tells in the jobs that follow, if it is not what was said last.
+    """Say what `current()` tells in the jobs that follow, and their kernel limits, if it is not what was said last.
 
     Jobs of one use share it, but for later attempts and deadlines that do not kill; so a run of them costs one row.
 
@@ -40,7 +40,9 @@ def tell_about(channel: Channel, future: Future[Any], rows: list[tuple[Any, ...]
     use, extra = future._use, future._extra
     tries = extra.tries if extra else 0
     due = 0 if use.rules.kill_at_deadline or future._due == NEVER else future._due
-    about = (use.name, use.key, tries + 1, use.rules.timeout_ns, due, use.only, use.spec.metered)
+    rules, metered = use.rules, use.spec.metered
+    limits = (use.only, metered, rules.file_bytes, rules.open_files)
+    about = (use.name, use.key, tries + 1, rules.timeout_ns, due, *limits)
     if about != channel.about:
         channel.about = about
         rows.append((0, wire.ABOUT, 0, about, 0))

@@ -11,6 +11,7 @@ from ..core.restart import Retries
 from ..declare import Task
 from ..retrying import Retry
 from ..rules import Rules
+from ..warden.protocol import PIDS_GROUP
 
 if TYPE_CHECKING:
     from ..pool import Pool
@@ -37,7 +38,8 @@ class Use:
         spec: the core's part.
         function: how it gets to a worker.
         deadline_ns: relative deadline, 0: none.
-        limits: (timeout ns, memory bytes, CPU ns) of an attempt, for the warden; 0: none.
+        limits: (timeout ns, memory bytes, CPU ns, processes) of an attempt, for the warden; 0: none.
+        watched: the warden must look at its attempts from their start on.
         only: pickled classes of the exceptions after which a job may be made again; empty: of all.
         special: its jobs need the slow way (absolute instants, prerequisites, a name to be known by).
         scope: of the view it was submitted through, for that view's `shutdown`.
@@ -45,7 +47,7 @@ class Use:
 
     __slots__ = (
         "deadline_ns", "fn", "function", "key", "limits", "name", "only", "pool", "rules", "scope", "spec",
-        "special",
+        "special", "watched",
     )  # fmt: skip
 
     def __init__(self, pool: Pool, scope: Any, fn: Any, function: Function, rules: Rules, name: str) -> None:
@@ -63,9 +65,12 @@ class Use:
             cpu_ns=rules.cpu_ns,
             alone=bool(rules.file_bytes or rules.open_files or rules.processes),
         )
-        self.limits = (rules.timeout_ns, rules.memory_bytes, rules.cpu_ns)
+        self.watched = bool(rules.memory_bytes or rules.cpu_ns or rules.processes)
+        self.limits = (rules.timeout_ns, rules.memory_bytes, rules.cpu_ns, rules.processes)
         self.only = rules.retries.pickled_only() if isinstance(rules.retries, Retry) else b""
         pool.notice_main(self.only)
+        if rules.processes:
+            pool.groups |= PIDS_GROUP
         self.deadline_ns = rules.deadline_ns
         self.special = False
 

@@ -39,8 +39,9 @@ def judge(channel: Channel) -> tuple[int, str]:
         marked = 0
     job, why = channel.verdict or (0, "")
     if not why:
-        number, _, _, job = channel.cell()
+        number, at, observed, job = channel.cell()
         why = WHYS[number] if 0 < number < len(WHYS) else ""
+        channel.observed = at, observed
     if not why:
         return marked, "crashed"
     return job or (0 if why in LIMITS else marked), why
@@ -67,6 +68,9 @@ def explain(channel: Channel, future: Future[Any] | None, why: str, now: int) ->
     elif why == "deadline" and future:
         _late(report, future, now)
         report.error = f"was still running {report.observed:.3f} s after its release, at its deadline; it was killed"
+    elif why == "crashed" and channel.observed[1] and future:
+        report.limit, report.observed = future._use.rules.processes, channel.observed[1]
+        report.error = f"had {report.observed:g} processes, allowed are {report.limit:g} (processes); it was killed"
     elif why == "crashed":
         report.error = f"its worker (pid {channel.pid}) {how or 'died'} after {ran:.3f} s of the job"
         if channel.oom_kills:

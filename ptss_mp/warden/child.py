@@ -116,10 +116,14 @@ def begin(warden: int, options: dict[str, Any], main: dict[str, Any] | None = No
 def _let_go() -> None:
     """What a job forks by `os.fork` can neither answer for a later job nor read its calls; the numbers stay taken."""
     with contextlib.suppress(OSError):
-        nothing = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            nothing = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        except OSError:  # `open_files` is used up
+            nothing = 0
         for fd in (CALLS_FD, ANSWERS_FD):
             os.dup2(nothing, fd, inheritable=False)
-        os.close(nothing)
+        if nothing:
+            os.close(nothing)
 
 
 def _nothing(*_: Any) -> None:

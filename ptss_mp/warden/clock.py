@@ -14,6 +14,7 @@ import time
 
 from .. import marker
 from . import kernel
+from .cgroup import Group
 from .meter import Meter
 from .protocol import (
     ASLEEP,
@@ -43,8 +44,11 @@ class Watched:
         tail: the run that holds the attempt looked at last.
         number: the worker's.
         attempt, seen_at: number of the attempt looked at, and when it was first seen.
+        group: its control group, None: it has none.
         job, began: the attempt that is marked, and the start that counts for it.
+        processes: how many the attempt sent last may have, 0: as many as it likes (census.py).
         looked_at: start and number as they stood in the page, to see whether they moved.
+        bounded: the `processes` that its group was told.
         doomed: it was sent its last signal.
         talks: it printed so much that some was given back at the last look.
         base_bytes: resident memory of the warden when it was forked.
@@ -53,8 +57,8 @@ class Watched:
     """
 
     __slots__ = (
-        "attempt", "backstop_at", "base_bytes", "began", "doomed", "job", "looked_at", "meter", "number", "out",
-        "page", "pid", "pidfd", "seen_at", "slot", "tail", "talks", "trim_at", "words",
+        "attempt", "backstop_at", "base_bytes", "began", "bounded", "doomed", "group", "job", "looked_at", "meter",
+        "number", "out", "page", "pid", "pidfd", "processes", "seen_at", "slot", "tail", "talks", "trim_at", "words",
     )  # fmt: skip
 
     def __init__(
@@ -66,11 +70,13 @@ class Watched:
         self.words = memoryview(self.page).cast("Q")
         self.out = {os.dup(fd): 0 for fd in told}  # descriptor -> bytes given back so far
         self.tail = self.seen_at = self.job = self.began = self.backstop_at = self.trim_at = 0
+        self.processes = self.bounded = 0
         self.attempt = -1
         self.looked_at = 0, 0
         self.doomed = self.talks = False
         self.base_bytes = base_bytes
         self.meter: Meter | None = None
+        self.group: Group | None = None
 
     def cpu_ns(self) -> int:
         """Return the CPU time of the process so far (its CPU clock: clock_getcpuclockid(3)); 0 if it is gone."""
@@ -94,6 +100,8 @@ class Watched:
         found = False
         for fd, given_back in self.out.items():
             size = os.fstat(fd).st_size
+            if size < given_back:  # the parent has emptied it
+                given_back = self.out[fd] = 0
             if size - given_back > 2 * keep:
                 self.out[fd] = (size - keep) & ~4095
                 kernel.punch(fd, given_back, self.out[fd])
@@ -143,8 +151,9 @@ class Limits:
         worker.looked_at = began, done
         run = self._run_of(worker, done)
         if run is None:
+            worker.processes = 0
             return 0, 0, 0
-        sent, timeout, deadline, memory, cpu = run
+        sent, timeout, deadline, memory, cpu, worker.processes = run
         if done != worker.attempt:
             worker.attempt, worker.seen_at, worker.job = done, now, 0
         if not job or job != worker.job:  # the first start seen of an attempt stands
@@ -191,8 +200,8 @@ class Limits:
             at = min(at, meter.cpu_at)
         return at, 0, 0
 
-    def _run_of(self, worker: Watched, number: int) -> tuple[int, int, int, int, int] | None:
-        """Return (sent at, timeout, deadline, memory, CPU) of the run that holds an attempt; None: it was not sent."""
+    def _run_of(self, worker: Watched, number: int) -> tuple[int, ...] | None:
+        """Return (sent at, limits as in RUN) of the run that holds an attempt; None: it was not sent."""
         words, head_at = self.words, worker.slot // 8 + HEAD
         while worker.tail < words[head_at]:
             worker.tail = max(worker.tail, words[head_at] - RUNS // 2)  # older ones have no job out

@@ -31,9 +31,11 @@ from typing import Any, NoReturn
 
 from .. import marker
 from ..mainmodule import import_main
-from . import child, kernel, proc, protocol
+from . import child, fences, kernel, proc, protocol
+from .census import Census
+from .cgroup import Group
 from .clock import Limits, Watched
-from .protocol import DUMP_NS, EXITED, FORK, FORKED, KILL, READY, TICK_MAX_NS, VERDICT
+from .protocol import CRASHED, DUMP_NS, EXITED, FORK, FORKED, KILL, READY, TICK_MAX_NS, VERDICT
 
 SWEEP_NS = 500_000  # while somebody dies, look again so often
 SWEEP_AGAIN_NS = (10_000_000, 100_000_000)  # and so long after a death: a chain of forks may just have been passing
@@ -101,7 +103,7 @@ class Warden:
         self.config = config
         self.options["oom_score"] = b"%d" % min(1000, proc.oom_score() + OOM_SCORE)
         self.pid = os.getpid()
-        self.limits = Limits(limits)
+        self.limits, self.census, self.fences = Limits(limits), Census(), fences.Fences()
         self.workers: dict[int, Watched] = {}
         self.by_pid: dict[int, Watched] = {}
         self.dying: dict[int, Watched] = {}  # by pid: condemned or dead, not reaped yet
@@ -191,10 +193,11 @@ class Warden:
 
     # ---- forks
 
-    def fork(self, number: int, slot: int) -> None:
+    def fork(self, number: int, slot: int, groups: int) -> None:
         """Make a worker and hand its ends to the parent; or tell why there is none: nobody else may suffer."""
         made: list[int] = []
         pid = 0
+        group = self.fences.around(number, groups)
         try:
             made += os.pipe()
             made += os.pipe()
@@ -203,7 +206,7 @@ class Warden:
             calls_out, calls_in, answers_out, answers_in, page, out, err, log, fault = made
             pid = os.fork()
             if pid == 0:
-                self._become_worker((calls_out, answers_in, fault, page, out, err, log))
+                self._become_worker((calls_out, answers_in, fault, page, out, err, log), group)
             made.append(os.pidfd_open(pid))  # only this process reaps: the pid is still that child
             made.append(os.dup(made[-1]))
             base = 0 if self.options["spawn"] else proc.resident_bytes()
@@ -211,11 +214,13 @@ class Warden:
         except OSError as error:  # no descriptor, process or memory is left
             if pid:
                 os.kill(pid, signal.SIGKILL)
+            self.fences.leave(group)
             for fd in made:
                 os.close(fd)
             self.say(EXITED.pack(b"X", number, 0, -(error.errno or errno.EAGAIN), 0, 0))
             return
         self.workers[number] = self.by_pid[pid] = worker
+        worker.group = group
         self.epoll.register(worker.pidfd, select.EPOLLIN)
         self.say(
             FORKED.pack(b"P", number, pid, base, bool(self.config["main"])),
@@ -224,8 +229,11 @@ class Warden:
         os.close(calls_out)
         os.close(answers_in)
 
-    def _become_worker(self, ends: tuple[int, ...]) -> NoReturn:
+    def _become_worker(self, ends: tuple[int, ...], group: Group | None) -> NoReturn:
         try:
+            if group:
+                with contextlib.suppress(OSError):  # it does without
+                    group.attach()
             if not self.options["spawn"]:
                 child.forked(ends, self.pid, self.options)
             boot = os.memfd_create("ptss_mp-boot")
@@ -264,6 +272,7 @@ class Warden:
     def doom(self, worker: Watched) -> None:
         """It was sent its last signal: it forks nothing more, and while it is dying its children are listed."""
         worker.doomed = True
+        fences.hold(worker.group)
         self.dying[worker.pid] = worker
         self.sweep()
 
@@ -325,6 +334,7 @@ class Warden:
             self.workers.pop(worker.number, None)
             self.epoll.unregister(worker.pidfd)
             worker.close()
+            self.fences.leave(worker.group)
             cpu = round((usage.ru_utime + usage.ru_stime) * 1e9)
             self.say(EXITED.pack(b"X", worker.number, pid, status, usage.ru_maxrss << 10, cpu))
 
@@ -341,6 +351,7 @@ class Warden:
             self.sweep()
             self.reap()
             if not proc.children("self"):
+                self.fences.close()
                 os._exit(0)
             time.sleep(0.0002)  # nothing else is left to do here; SIGCHLD would wake it too
         os._exit(1)
@@ -375,6 +386,7 @@ class Warden:
             if self.dirty or self.dying or self.sweep_at:
                 self.sweep()
                 self.reap()
+                self.fences.tidy()
             at = self.tick()
             if not at and not self.dying and not self.dirty and not self.sweep_at:
                 self.limits.asleep(True)
@@ -420,6 +432,9 @@ class Warden:
                 busy, at = True, min(at, due)
             if self.trim(worker, now):
                 at = min(at, now + TRIM_NS)
+        for worker, count in self.census.over(self.workers.values(), now):
+            self.condemn(worker, CRASHED, now, count)
+        at = min(at, self.census.due_at)
         if self.dying or self.dirty:
             at = min(at, now + SWEEP_NS)
         self.sweep_at = [again for again in self.sweep_at if again > now]

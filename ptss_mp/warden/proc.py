@@ -8,7 +8,7 @@ from typing import NamedTuple
 from .kernel import DUMP_SIGNAL
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 DESCENDANTS_MAX = 10_000  # of a fork bomb enough have been counted by then
 _DUMP_BIT = 1 << DUMP_SIGNAL - 1
 
@@ -99,7 +99,7 @@ def cpu_ns(pid: int) -> tuple[int, int]:
         user, system, children_user, children_system = map(int, _stat(pid)[11:15])
     except (OSError, ValueError):
         return 0, 0
-    return (user + system) * _TICK_NS, (children_user + children_system) * _TICK_NS
+    return (user + system) * TICK_NS, (children_user + children_system) * TICK_NS
 
 
 def stack_start(pid: int) -> int:
@@ -108,6 +108,22 @@ def stack_start(pid: int) -> int:
         return int(_stat(pid)[25])
     except (OSError, IndexError, ValueError):
         return 0
+def life(pid: int) -> tuple[str, int]:
+    """Return the one-letter state ("X" if the process is gone), and ns since boot at its birth, by whole ticks."""
+    try:
+        fields = _stat(pid)
+        return fields[0].decode(), int(fields[19]) * TICK_NS
+    except (OSError, IndexError):
+        return "X", 0
+
+
+def newest() -> bytes:
+    """Return the number that was given to a process or thread last; empty if that cannot be told."""
+    try:
+        with open("/proc/loadavg", "rb") as f:
+            return f.read().split()[-1]
+    except (OSError, IndexError):
+        return b""
 
 
 class Status(NamedTuple):

@@ -14,7 +14,8 @@ from __future__ import annotations
 import struct
 
 # to the warden
-FORK = struct.Struct("<cQI")  # b"F": worker, slot
+FORK = struct.Struct("<cQIB")  # b"F": worker, slot, in which groups
+MEMORY_GROUP, PIDS_GROUP = 1, 2  # of FORK: limits of trees are in use (fences.py)
 KILL = struct.Struct("<cQQB")  # b"K": worker, job, why; the parent has sent SIGKILL, the warden walks the tree
 # b"M" + pickle: prepare __main__ · b"Q": end everything
 
@@ -29,13 +30,14 @@ FDS = 8  # of FORKED: pidfd, answers, calls, page, fault, out, err, log
 MESSAGE_MAX = 1 << 20  # how to prepare a `__main__`, with a long sys.path, is the largest
 
 WHYS = ("", "crashed", "timeout", "deadline", "memory", "cpu", "cancelled", "protocol", "interrupted")
-TIMEOUT, DEADLINE, MEMORY, CPU = map(WHYS.index, ("timeout", "deadline", "memory", "cpu"))
+CRASHED, TIMEOUT, DEADLINE, MEMORY, CPU = map(WHYS.index, ("crashed", "timeout", "deadline", "memory", "cpu"))
+# a verdict of "crashed" with something observed: so many processes, and they were too many
 
 SLOT_BYTES = 12 << 10
 TICK, ASLEEP = 0, 8  # of slot 0, as indices of eight-byte words: shortest tick ns; 1 while the warden sleeps
 HEAD = 0  # of a slot: runs written so far
-# first number, count, sent at; then limits, 0: none: timeout ns, due instant, memory bytes, CPU ns
-RUN = struct.Struct("@7Q")
+# first number, count, sent at; then limits, 0: none: timeout ns, due instant, memory bytes, CPU ns, processes
+RUN = struct.Struct("@8Q")
 RUNS_AT = 64
 RUNS = 128  # a worker has at most 64 jobs out, so 64 runs live: a reader is a whole ring behind before it is torn
 VERDICT_AT = (RUNS_AT + RUNS * RUN.size) // 8  # as index of words: why, at, observed, job
