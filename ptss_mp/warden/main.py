@@ -4,10 +4,9 @@ Theory of operation.  Started by exec with five descriptors: control socket,
 pidfd of the parent, nudge eventfd, memfds of limits and configuration.  It is
 the one kill clock: it reads marker and limits at every tick and from there on a
 timer at the exact instant, so that no limit waits for the parent's interpreter
-lock.  It is a sub-reaper, so what a worker leaves behind comes here: an unknown
-child of the warden belongs to a dead or dying worker.  It ends everything when
-the control socket closes or the pidfd of the parent fires, whichever is first:
-a fork of the user's program may hold the socket.
+lock.  It is a sub-reaper, so what a worker leaves behind comes here (trees.py).
+It ends everything when the control socket closes or the pidfd of the parent
+fires, whichever is first: a fork of the user's program may hold the socket.
 
 Order that matters: a verdict is in its cell before the signal is sent; a pidfd
 is opened before its process can be reaped, and only this process reaps.
@@ -34,9 +33,8 @@ from ..mainmodule import import_main
 from . import child, kernel, proc, protocol
 from .clock import Limits, Watched
 from .protocol import DUMP_NS, EXITED, FORK, FORKED, KILL, READY, TICK_MAX_NS, VERDICT
+from .trees import Trees
 
-SWEEP_NS = 500_000  # while somebody dies, look again so often
-SWEEP_AGAIN_NS = (10_000_000, 100_000_000)  # and so long after a death: a chain of forks may just have been passing
 AWAKE_NS = 300_000_000  # stay awake so long after the last job: falling asleep and being nudged costs more
 TRIM_NS = 100_000_000  # a job that prints 1 GiB/s holds 100 MiB for a moment
 TRIM_KEEP_BYTES = 1 << 20  # as much as tee writes of one attempt; the outcome keeps 64 KiB of it
@@ -102,12 +100,9 @@ class Warden:
         self.limits = Limits(limits)
         self.workers: dict[int, Watched] = {}
         self.by_pid: dict[int, Watched] = {}
-        self.dying: dict[int, Watched] = {}  # by pid: condemned or dead, not reaped yet
-        self.shot: set[int] = set()  # strays that were sent SIGKILL and are not reaped yet
-        self.kept: set[int] = set()  # what a preload started is nobody's stray
+        self.trees = Trees(self.by_pid)
         self.backlog: list[tuple[bytes, tuple[int, ...]]] = []
-        self.sweep_at: list[int] = []
-        self.dirty = self.mute = False
+        self.mute = False
         self.armed_at = self.awake_until = 0
         self.base_bytes = 0
         self.timer = kernel.timerfd()
@@ -160,7 +155,7 @@ class Warden:
                     with contextlib.suppress(ProcessLookupError):  # the parent sends it too, if it has the pidfd yet
                         signal.pidfd_send_signal(worker.pidfd, signal.SIGKILL)
                     self.limits.write_verdict(worker, why, time.monotonic_ns(), 0, job)
-                    self.doom(worker)
+                    self.trees.doom(worker)
             elif data[:1] == b"M" and not self.config["main"]:
                 self.config["main"] = pickle.loads(data[1:])
                 if not self.options["spawn"]:
@@ -258,51 +253,7 @@ class Warden:
         cpu = worker.cpu_ns()
         self.say(VERDICT.pack(b"V", worker.number, job, why, at, observed, facts.peak_bytes, cpu, bool(dump)))
         worker.backstop_at = time.monotonic_ns() + DUMP_NS if dump else 0
-        self.doom(worker)
-
-    def doom(self, worker: Watched) -> None:
-        """It was sent its last signal: it forks nothing more, and while it is dying its children are listed."""
-        worker.doomed = True
-        self.dying[worker.pid] = worker
-        self.sweep()
-
-    def sweep(self) -> None:
-        """Kill what dead and dying workers have left."""
-        fresh = 0
-        for pid in proc.children("self"):
-            if pid not in self.by_pid and pid not in self.kept:
-                fresh += self.fell(pid, 0)
-        for pid in self.dying:
-            for below in proc.children(pid):
-                fresh += self.fell(below, pid)
-        self.dirty = bool(fresh)
-
-    def fell(self, pid: int, parent: int) -> int:
-        """Kill a stray and all below it; return how many were new.  Iterative: a chain may be deep."""
-        fresh, todo = 0, [(pid, parent)]
-        while todo:
-            pid, parent = todo.pop()
-            if pid not in self.shot:
-                fresh += self._shoot(pid, parent)
-            todo += [(below, pid) for below in proc.children(pid)]
-        return fresh
-
-    def _shoot(self, pid: int, parent: int) -> bool:
-        """SIGKILL by pidfd, after a look that it still is what was listed; never by a remembered number."""
-        try:
-            fd = os.pidfd_open(pid)
-        except OSError:
-            return False
-        try:
-            if proc.parent(pid) not in (parent, self.pid) or pid in self.by_pid:
-                return False
-            signal.pidfd_send_signal(fd, signal.SIGKILL)
-            self.shot.add(pid)
-            return True
-        except OSError:
-            return False
-        finally:
-            os.close(fd)
+        self.trees.doom(worker)
 
     def reap(self) -> None:
         """Collect the dead, and tell the parent of workers."""
@@ -313,14 +264,11 @@ class Warden:
                 return
             if not pid:
                 return
-            self.dirty = True
-            self.shot.discard(pid)
+            self.trees.reaped(pid)
             worker = self.by_pid.pop(pid, None)
             if worker is None:
                 continue
-            now = time.monotonic_ns()
-            self.sweep_at = [now + pause for pause in SWEEP_AGAIN_NS]
-            self.dying.pop(pid, None)
+            self.trees.bury(worker, time.monotonic_ns())
             self.workers.pop(worker.number, None)
             self.epoll.unregister(worker.pidfd)
             worker.close()
@@ -332,12 +280,12 @@ class Warden:
         for worker in self.workers.values():
             with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(worker.pidfd, signal.SIGKILL)
-            self.dying[worker.pid] = worker
-        self.kept.clear()
+            self.trees.dying[worker.pid] = worker
+        self.trees.kept.clear()
         self.mute = True
         until = time.monotonic_ns() + END_NS
         while time.monotonic_ns() < until:
-            self.sweep()
+            self.trees.sweep()
             self.reap()
             if not proc.children("self"):
                 os._exit(0)
@@ -371,11 +319,11 @@ class Warden:
                 asleep = False
                 self.limits.asleep(False)
             self.reap()
-            if self.dirty or self.dying or self.sweep_at:
-                self.sweep()
+            if self.trees.busy:
+                self.trees.sweep()
                 self.reap()
             at = self.tick()
-            if not at and not self.dying and not self.dirty and not self.sweep_at:
+            if not at and not self.trees.busy:
                 self.limits.asleep(True)
                 at = self.tick()  # a dispatch may have come between the look and the flag
                 asleep = not at
@@ -387,7 +335,7 @@ class Warden:
 
     def _settle_down(self) -> int:
         """Freeze what is imported and start listening; return the descriptor that tells of SIGCHLD."""
-        self.kept = set(proc.children("self"))
+        self.trees.kept = set(proc.children("self"))
         gc.collect()
         gc.freeze()
         gc.disable()
@@ -420,10 +368,7 @@ class Warden:
                 busy, at = True, min(at, due)
             if self.trim(worker, now):
                 at = min(at, now + TRIM_NS)
-        if self.dying or self.dirty:
-            at = min(at, now + SWEEP_NS)
-        self.sweep_at = [again for again in self.sweep_at if again > now]
-        at = min([at, *self.sweep_at])
+        at = self.trees.next_look(now, at)
         if busy:
             self.awake_until = now + AWAKE_NS
         elif now > self.awake_until:
