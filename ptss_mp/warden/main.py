@@ -33,7 +33,7 @@ from ..mainmodule import import_main
 from . import child, kernel, proc, protocol
 from .clock import Limits, Watched
 from .protocol import DUMP_NS, EXITED, FORK, FORKED, KILL, READY, TICK_MAX_NS, VERDICT
-from .trees import Trees
+from .trees import SWEEP_NS, Trees
 
 AWAKE_NS = 300_000_000  # stay awake so long after the last job: falling asleep and being nudged costs more
 TRIM_NS = 100_000_000  # a job that prints 1 GiB/s holds 100 MiB for a moment
@@ -268,7 +268,6 @@ class Warden:
             worker = self.by_pid.pop(pid, None)
             if worker is None:
                 continue
-            self.trees.bury(worker, time.monotonic_ns())
             self.workers.pop(worker.number, None)
             self.epoll.unregister(worker.pidfd)
             worker.close()
@@ -287,7 +286,7 @@ class Warden:
         while time.monotonic_ns() < until:
             self.trees.sweep()
             self.reap()
-            if not proc.children("self"):
+            if not self.trees.left():
                 os._exit(0)
             time.sleep(0.0002)  # nothing else is left to do here; SIGCHLD would wake it too
         os._exit(1)
@@ -368,11 +367,12 @@ class Warden:
                 busy, at = True, min(at, due)
             if self.trim(worker, now):
                 at = min(at, now + TRIM_NS)
-        at = self.trees.next_look(now, at)
+        if self.trees.busy:
+            at = min(at, now + SWEEP_NS)
         if busy:
             self.awake_until = now + AWAKE_NS
         elif now > self.awake_until:
-            if self.options["capture"] and any(proc.children(pid) for pid in self.by_pid):
+            if self.options["capture"] and self.trees.have_children(self.by_pid):
                 at = min(at, now + TRIM_NS)  # what a job left running may print for ever
             return 0 if at == 1 << 62 else at
         return min(at, now + (self.limits.tick_ns or TICK_MAX_NS))

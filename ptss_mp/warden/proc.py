@@ -1,26 +1,36 @@
-"""What /proc tells of processes (proc(5)).  A process that is gone reads as empty, never as an error."""
+"""What /proc tells of processes (proc(5)).  A process that is gone reads as empty, never as an error.
+
+`children` and `parent` raise OSError if it cannot be told, for want of a descriptor or of memory.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import NamedTuple
 
 from .kernel import DUMP_SIGNAL
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+GONE = (FileNotFoundError, ProcessLookupError)  # from open and listdir; from a read
 _DUMP_BIT = 1 << DUMP_SIGNAL - 1
 
 
 def children(pid: int | str) -> list[int]:
     """Return the children of all threads of a process."""
     found: list[int] = []
-    try:
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{thread}/children", "rb") as f:
-                found += map(int, f.read().split())
-    except OSError:
-        pass
+    for thread in threads(pid):
+        with contextlib.suppress(*GONE), open(f"/proc/{pid}/task/{thread}/children", "rb") as f:
+            found += map(int, f.read().split())
     return found
+
+
+def threads(pid: int | str) -> list[str]:
+    """Return the numbers of a process's threads."""
+    try:
+        return os.listdir(f"/proc/{pid}/task")
+    except GONE:
+        return []
 
 
 def parent(pid: int) -> int:
@@ -28,7 +38,7 @@ def parent(pid: int) -> int:
     try:
         with open(f"/proc/{pid}/stat", "rb") as f:
             return int(f.read().rsplit(b")", 1)[1].split()[1])
-    except (OSError, IndexError):
+    except (*GONE, IndexError):
         return -1
 
 
