@@ -131,7 +131,8 @@ def measure(shape, how, kills):
         process.stdin.close()
         process.wait()
     print(
-        f"{shape:8} {how}: {kills} kills, {count.grown} of trees that were all there; survivors {len(count.survivors)}; "
+        f"{shape:8} {how}: {kills} kills ({count.grown} of trees that were all there), "
+        f"survivors {len(count.survivors)}; "
         f"ms from the told end to the last death {ms(count.after)} ({load()}, {time.monotonic() - began:.0f} s)"
     )
     for survivor in count.survivors:
