@@ -8,10 +8,12 @@ what it was given, and the core checks that.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import marshal
 import mmap
 import os
+import signal
 import struct
 from collections import deque
 from collections.abc import Iterable
@@ -179,9 +181,20 @@ class Channel:
             return True
         self.revoked[job] = at
         words[marker.REVOKED_AT + at] = job
-        if words[marker.REVOKED] <= at:
-            words[marker.REVOKED] = at + 1
+        if self.page[marker.REVOKED_COUNT_AT] <= at:
+            self.page[marker.REVOKED_COUNT_AT] = at + 1
         return self.marked()[0] == job
+
+    def kill(self, job: int = 0) -> bool:
+        """Send SIGKILL, and let nothing begin meanwhile; return False, and send none, if another job runs by now."""
+        self.page[marker.HELD_BY_PARENT_AT] = 1
+        marked = self.marked()[0]
+        if job and marked != job and marked in self.given:
+            self.page[marker.HELD_BY_PARENT_AT] = 0
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        return True
 
     def recall(self, jobs: list[int], answers: dict[int, Answer]) -> tuple[list[Row], list[int]]:
         """Take back what has not begun; return (answers of what is finished, jobs that will never begin here).
@@ -208,7 +221,7 @@ class Channel:
             if at is not None:
                 self.words[marker.REVOKED_AT + at] = 0
         if not self.revoked:
-            self.words[marker.REVOKED] = 0
+            self.page[marker.REVOKED_COUNT_AT] = 0
 
     # ---- from the worker
 

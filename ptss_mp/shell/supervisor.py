@@ -7,11 +7,9 @@ core step; obey.  What callers' threads touch is the desk's (desk.py); all else 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
 import select
-import signal
 import threading
 from collections.abc import Callable
 from logging import CRITICAL, INFO, WARNING
@@ -194,7 +192,7 @@ class Supervisor(Desk):
             self.poller.unwatch(fd)
         how = warden.exit_text()
         for channel in self.channels.values():
-            _signal(channel.pidfd)
+            channel.kill()
         await_deaths([channel.pidfd for channel in self.channels.values()], DEATHS_NS)
         self.events.append(on.WardenDied(monotonic_ns()))  # before its workers' deaths: it explains them
         for channel in list(self.channels.values()):
@@ -351,8 +349,10 @@ class Supervisor(Desk):
             return
         if channel.verdict or channel.buried:
             return
+        if not channel.kill(command.job):
+            self._retire(do.RetireWorker(command.worker))  # what runs there now is innocent: it leaves once it is done
+            return
         channel.verdict = (command.job, command.why)
-        _signal(channel.pidfd)
         if self.warden:
             self.warden.killed(channel.number, command.job, command.why)
         self._bury(channel)
@@ -426,11 +426,6 @@ class Supervisor(Desk):
             self.settle_all()
             self.callbacks.finish()
             self.poller.close()
-
-
-def _signal(pidfd: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
 
 
 _DO: dict[type, Callable[[Supervisor, Any], None]] = {

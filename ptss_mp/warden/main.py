@@ -241,11 +241,12 @@ class Warden:
     # ---- kills
 
     def condemn(self, worker: Watched, why: int, at: int, observed: int) -> None:
-        """Verdict, signal, word, sweep: in this order."""
+        """Hold, last look, verdict, signal, word, sweep: in this order."""
         job = worker.job
+        worker.hold(True)
         facts = proc.status(worker.pid)
         if worker.marked() != (job, *worker.looked_at):
-            return  # it ended in this very moment, and the next one is innocent
+            return worker.hold(False)  # it ended in this very moment, and the next one is innocent
         self.limits.write_verdict(worker, why, at, observed, job)
         dump = facts.can_dump and self.options["dump"]
         with contextlib.suppress(ProcessLookupError):

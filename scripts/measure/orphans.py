@@ -2,10 +2,10 @@
 
     python scripts/measure/orphans.py [kills] [seed]
 
-At a random moment from the making of the pool on, start-up included, while jobs sleep, hold the interpreter lock and a core, or
-have stopped themselves, or have grown trees; every third program has a fork of its own that holds all its descriptors.
-Whoever carries the program's mark in its environment is counted, but that fork; /dev/shm and the folder for temporary
-files are listed before and after.  Who lives after a second is left.
+At a random moment from the making of the pool on, start-up included, while jobs sleep, hold the interpreter lock and
+a core, have stopped themselves, or have grown trees; every third program has a fork of its own that holds all its
+descriptors.  Whoever carries the program's mark in its environment is counted, but that fork; /dev/shm and the
+folder for temporary files are listed before and after.  Who lives after a second is left.
 """
 
 import contextlib
