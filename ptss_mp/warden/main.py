@@ -38,6 +38,7 @@ from .trees import SWEEP_NS, Trees
 AWAKE_NS = 300_000_000  # stay awake so long after the last job: falling asleep and being nudged costs more
 TRIM_NS = 100_000_000  # a job that prints 1 GiB/s holds 100 MiB for a moment
 TRIM_KEEP_BYTES = 1 << 20  # as much as tee writes of one attempt; the outcome keeps 64 KiB of it
+STOPPED_NS = 1_000_000_000  # who slows processes down by stopping them (cpulimit) does so for 0.1 s at a time
 END_NS = 5_000_000_000  # how long the last sweep may take
 
 
@@ -256,6 +257,17 @@ class Warden:
         worker.backstop_at = time.monotonic_ns() + DUMP_NS if dump else 0
         self.trees.doom(worker)
 
+    def free_from_stopped(self, worker: Watched, now: int) -> None:
+        """Kill a worker that somebody has stopped before it could begin what it was sent; that goes to another."""
+        if worker.job or now - worker.seen_at < STOPPED_NS or proc.state(worker.pid) != "T":
+            return
+        worker.hold(True)
+        if worker.marked() != (0, *worker.looked_at):
+            return worker.hold(False)  # somebody has continued it just now
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(worker.pidfd, signal.SIGKILL)
+        self.trees.doom(worker)
+
     def reap(self) -> None:
         """Collect the dead, and tell the parent of workers."""
         while True:
@@ -366,6 +378,7 @@ class Warden:
                 self.condemn(worker, why, due, now - worker.began)
             elif due:
                 busy, at = True, min(at, due)
+                self.free_from_stopped(worker, now)
             if self.trim(worker, now):
                 at = min(at, now + TRIM_NS)
         if self.trees.busy:

@@ -59,6 +59,12 @@ def nap(seconds: float) -> float:
     return seconds
 
 
+def nap_noted(log: str, seconds: float) -> None:
+    note(log, os.getpid())
+    time.sleep(seconds)
+    note(log, "awake")
+
+
 def note(path: str, text: Any) -> Any:
     """Append one line in one write: whole, whoever else appends."""
     with open(path, "ab", buffering=0) as f:
