@@ -235,6 +235,10 @@ class Channel:
                 return (job, began) if number == done else (0, 0)
         return 0, 0
 
+    def still_runs(self) -> bool:
+        """Return True if its marker shows an attempt; behind a large answer it does for a moment, and says so."""
+        return bool(self.words[marker.RUNNING] and self.marked()[0] and not self.words[marker.SENDING])
+
     def progress(self) -> marker.Progress | None:
         """Return what the running job has told of itself last, if it did."""
         told = marker.reported(self.page, self.words)

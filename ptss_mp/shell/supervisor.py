@@ -340,6 +340,8 @@ class Supervisor(Desk):
                 self.events.append(on.Answered(now, channel.number, [(job, on.REVOKED, now, 0)]))
         if dispatch(channel, mine, self.warden, self.main_data, now):
             self.poller.watch(channel.calls_fd, WRITE_RANK, self._writable, channel, select.EPOLLOUT)
+        if channel.violation:
+            self._expel(channel)
 
     def _kill(self, command: do.KillWorker) -> None:
         channel = self.channels.get(command.worker)

@@ -108,6 +108,10 @@ def sized(size: int) -> bytes:
     return b"x" * size
 
 
+def sized_pid(size: int) -> bytes:
+    return b"%8d" % os.getpid() + b"x" * size
+
+
 def check_size(data: Any) -> tuple[int, bytes]:
     return len(data), bytes(data[-3:])
 
@@ -684,6 +688,17 @@ def forge_for(job: int) -> None:
     """Answer in another's place."""
     from ptss_mp.wire import ANSWERS, FACT, INT, VALUE
 
+    os.write(4, ANSWERS.pack(1, 0) + FACT.pack(job, 0, time.monotonic_ns(), 1) + VALUE.pack(INT, 666))
+    time.sleep(HANG)
+
+
+def answer_and_go_on(log: str) -> None:
+    """Answer for itself, truly but for the value, and go on."""
+    from ptss_mp import marker
+    from ptss_mp.wire import ANSWERS, FACT, INT, VALUE
+
+    job = _page()[marker.RUNNING]
+    note(log, os.getpid())
     os.write(4, ANSWERS.pack(1, 0) + FACT.pack(job, 0, time.monotonic_ns(), 1) + VALUE.pack(INT, 666))
     time.sleep(HANG)
 
