@@ -69,6 +69,7 @@ class Channel:
         verdict: (job, why) once it was sentenced.
         buried: nothing of it runs any more, and the core was told.
         died_at: when its pidfd fired, 0: not yet.
+        threads: a line per thread of a sentenced worker, with its CPU time; "" if its stack tells all.
         status: wait status, -1 until the warden has told it.
         greeted: it came as far as its loop.
         violation: what it sent behind the last good frame that no worker of ours sends; "": nothing.
@@ -79,7 +80,7 @@ class Channel:
         "err_at", "err_fd", "failure", "fault_fd", "flushes", "given", "greeted", "grew_at", "known", "limit_words",
         "limits", "log_at", "log_fd", "main", "need", "number", "observed", "out_at", "out_fd", "page", "partial",
         "peak_bytes", "peeked", "pid", "pidfd", "punched", "ready", "recalled", "revoked", "runs", "sent", "slot",
-        "status", "unsent", "use", "verdict", "violation", "words",
+        "status", "threads", "unsent", "use", "verdict", "violation", "words",
     )  # fmt: skip
 
     def __init__(
@@ -122,7 +123,7 @@ class Channel:
         self.status = -1
         self.observed: tuple[int, int] = (0, 0)  # limit instant, ns observed: of the warden's verdict
         self.verdict: tuple[int, str] | None = None
-        self.violation = ""
+        self.violation = self.threads = ""
         self.failure: wire.ErrorFacts | None = None  # what its initializer raised, or the import of the main module
         self.buried = self.ready = self.greeted = self.dismissed = False
 
@@ -487,7 +488,11 @@ class Channel:
         report.err = self._rest(self.err_fd, 1, self.err_at)
         report.log = self._rest(self.log_fd, 2, self.log_at)
         stack = os.pread(self.fault_fd, STACK_BYTES, 0)
-        report.stack = own_part(stack.decode("utf-8", "replace")) or None
+        report.stack = own_part(stack.decode("utf-8", "replace"))
+        if self.threads:
+            told = "Its threads" if report.stack else "There is no Python stack; its threads"
+            report.stack += f"\n{told}, and the CPU time each has used:\n{self.threads}"
+        report.stack = report.stack.lstrip("\n") or None
         return report
 
     def _rest(self, fd: int, which: int, start: int) -> bytes:

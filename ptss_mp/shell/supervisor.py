@@ -130,7 +130,7 @@ class Supervisor(Desk):
                 _, number, pid, base, main = FORKED.unpack(data)
                 self._enlist(number, pid, base, bool(main), fds)
             elif letter == b"V":
-                self._sentenced(*VERDICT.unpack(data)[1:])
+                self._sentenced(data[VERDICT.size :], *VERDICT.unpack_from(data)[1:])
             elif letter == b"X":
                 _, number, _, status, peak, cpu = EXITED.unpack(data)
                 channel = self.channels.get(number)
@@ -171,14 +171,14 @@ class Supervisor(Desk):
         self.events.append(on.WorkerDied(monotonic_ns(), number, 0, "crashed", False))
 
     def _sentenced(
-        self, number: int, job: int, why: int, at: int, observed: int, peak: int, cpu: int, dumping: int
+        self, threads: bytes, number: int, job: int, why: int, at: int, observed: int, peak: int, cpu: int, dumping: int
     ) -> None:
         """The warden has sent the signal: the worker gets nothing more; settle now, or when the stack is written."""
         channel = self.channels.get(number)
         if channel is None or channel.buried or channel.verdict:
             return
         channel.verdict, channel.observed = (job, WHYS[why]), (at, observed)
-        channel.peak_bytes, channel.cpu_ns = peak, cpu
+        channel.peak_bytes, channel.cpu_ns, channel.threads = peak, cpu, threads.decode()
         self.events.append(on.Condemned(monotonic_ns(), number, job, WHYS[why], at))
         if not dumping:
             self._bury(channel)

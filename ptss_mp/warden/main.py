@@ -248,12 +248,14 @@ class Warden:
         facts = proc.status(worker.pid)
         if worker.marked() != (job, *worker.looked_at):
             return worker.hold(False)  # it ended in this very moment, and the next one is innocent
+        threads = b"" if facts.can_dump and facts.threads == 1 else proc.cpu_by_thread(worker.pid).encode()
         self.limits.write_verdict(worker, why, at, observed, job)
         dump = facts.can_dump and self.options["dump"]
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(worker.pidfd, kernel.DUMP_SIGNAL if dump else signal.SIGKILL)
         cpu = worker.cpu_ns()
-        self.say(VERDICT.pack(b"V", worker.number, job, why, at, observed, facts.peak_bytes, cpu, bool(dump)))
+        word = VERDICT.pack(b"V", worker.number, job, why, at, observed, facts.peak_bytes, cpu, bool(dump))
+        self.say(word + threads)
         worker.backstop_at = time.monotonic_ns() + DUMP_NS if dump else 0
         self.trees.doom(worker)
 

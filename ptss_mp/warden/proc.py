@@ -12,6 +12,9 @@ from typing import NamedTuple
 from .kernel import DUMP_SIGNAL
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+TICKS = os.sysconf("SC_CLK_TCK")
+THREADS_MAX = 32  # 0.3 ms, by which the kill is later
+DOING = {"R": "running", "D": "waiting for a disk", "T": "stopped", "t": "traced", "Z": "dead", "X": "dead"}
 GONE = (FileNotFoundError, ProcessLookupError)  # from open and listdir; from a read
 _DUMP_BIT = 1 << DUMP_SIGNAL - 1
 
@@ -62,6 +65,7 @@ class Status(NamedTuple):
 
     can_dump: bool  # it runs, catches the dump signal and does not block it
     peak_bytes: int
+    threads: int
 
 
 def status(pid: int) -> Status:
@@ -72,9 +76,27 @@ def status(pid: int) -> Status:
         runs = fields[b"State"][:1] not in b"TtXZ"
         blocked, caught = int(fields[b"SigBlk"], 16), int(fields[b"SigCgt"], 16)
         can_dump = runs and not blocked & _DUMP_BIT and bool(caught & _DUMP_BIT)
-        return Status(can_dump, int(fields.get(b"VmHWM", b"0 kB").split()[0]) << 10)
+        peak = int(fields.get(b"VmHWM", b"0 kB").split()[0]) << 10
+        return Status(can_dump, peak, int(fields[b"Threads"]))
     except (OSError, KeyError, ValueError):
-        return Status(False, 0)
+        return Status(False, 0, 0)
+
+
+def cpu_by_thread(pid: int) -> str:
+    """Return a line per thread, the busiest first: number, name, what it does, CPU time so far; "" if it is gone."""
+    found = []
+    for thread in threads(pid)[:THREADS_MAX]:
+        try:
+            with open(f"/proc/{pid}/task/{thread}/stat", "rb") as f:
+                head, _, tail = f.read().rpartition(b")")
+        except OSError:
+            continue
+        name = "".join(c if c.isprintable() else "?" for c in head.partition(b"(")[2].decode("utf-8", "replace"))
+        fields = tail.split()
+        seconds = (int(fields[11]) + int(fields[12])) / TICKS
+        doing = DOING.get(fields[0].decode(), "sleeping")
+        found.append((-seconds, f"  {thread:>7} {name:15} {doing:8} {seconds:8.2f} s\n"))
+    return "".join(line for _, line in sorted(found))
 
 
 def is_tagged(pid: int, tag: bytes) -> bool:

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 import jobs
-from common import kill, load, run, stat
+from common import children, kill, load, run
 
 RETRIES = 2
 
@@ -107,17 +107,6 @@ class Killer:
         self.wardens += 1
         self.shot.update((pid, pid in self.running) for pid in workers)
         return True
-
-
-def children(pid):
-    """Return the children of a process, whichever thread made them."""
-    found = []
-    try:
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            found += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
-    except OSError:
-        pass
-    return [child for child in found if stat(child)[0] not in "XZ"]
 
 
 def rounds(killer, process, count, workers, wardens):

@@ -44,6 +44,17 @@ def state(pid):
     return stat(pid)[0]
 
 
+def children(pid):
+    """Return the children of a process, whichever thread made them."""
+    found = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            found += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
+    except OSError:
+        pass
+    return [child for child in found if stat(child)[0] not in "XZ"]
+
+
 def command(pid):
     """Return the command line of a process, for a report."""
     with contextlib.suppress(OSError):

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 
-BEATS = 24  # bytes of a job in the page of beats: pid, first instruction, last one so far
+BEATS = 32  # bytes of a job in the page of beats: pid, first instruction, last one so far, when it was asked for
 SPIN_NS = 15_000_000  # how long before its limit a job begins to spin: at most two do at a time
 HANG_S = 1_000
 
@@ -23,7 +23,7 @@ def beat(path, count, slot, limit_ns):
     """Tell pid and start; shortly before the limit begin to stamp the clock, for ever."""
     clock = time.monotonic_ns
     started = clock()
-    words, at = beats(path, count), 3 * slot
+    words, at = beats(path, count), 4 * slot
     words[at + 2] = words[at + 1] = started
     words[at] = os.getpid()  # last: it makes the record count
     time.sleep((limit_ns - SPIN_NS) / 1e9)

@@ -4,11 +4,12 @@
 
 The program that has the pool is idle, busy in Python, inside a C call of 2 s that holds the interpreter lock, or
 stopped by SIGSTOP; `warden`: it is idle, and the warden is stopped.  Each job stamps the clock in a shared page, so
-its last instruction is known; its end is told by a pidfd in this process.  A limit is counted from the job's first
-instruction, which is what it takes to decode the job (some 0.05 ms) later than the product counts it.
+its last instruction is known; its end is told by a pidfd in this process.
 
-Of each kill: `last`, the last instruction after the limit; `gone`, the pidfd after the limit.  `early`: gone before
-it.  The bare loop kills as many processes of the same job, in turns with the pool.
+Of each kill: `last`, the last instruction after the limit; `gone`, the pidfd after the limit.  The limit counts from
+the job's first instruction, which is what it takes to decode the job (0.05 ms, or a time slice) later than the product
+counts it; so `early` is only who was gone before its limit counted from the moment at which it was asked for.  The
+bare loop kills as many processes of the same job, in turns with the pool.
 """
 
 import os
@@ -21,11 +22,10 @@ import time
 from pathlib import Path
 
 import jobs
-from common import deaths, kill, load, ms, percentile, run, stat, wait
+from common import children, deaths, kill, load, ms, percentile, run, wait
 
 JOBS = 12  # at a time; their limits are STEP_NS apart
-FIRST_NS, STEP_NS = 300_000_000, 40_000_000
-DECODED_NS = 500_000  # how much later than the product this measurement may begin to count
+FIRST_NS, STEP_NS = 600_000_000, 40_000_000
 ROUND_S = 20
 
 
@@ -48,8 +48,9 @@ def pool(condition, page):
         while sys.stdin.readline():
             futures = []
             for i, limit in enumerate(limits()):  # one after another: a job that waits for a core begins late
+                words[4 * i + 3] = time.monotonic_ns()
                 futures.append(ex.options(timeout=limit / 1e9).submit(jobs.beat, page, JOBS, i, limit))
-                wait(lambda i=i: words[3 * i], ROUND_S)
+                wait(lambda i=i: words[4 * i], ROUND_S)
             sys.stdin.readline()  # all have begun
             if condition == "held":
                 jobs.holding.poll(0, 0, 2_000)
@@ -68,13 +69,14 @@ def bare(page):
     while sys.stdin.readline():
         children = []
         for i, limit in enumerate(limits()):
+            words[4 * i + 3] = time.monotonic_ns()
             pid = os.fork()
             if not pid:
                 jobs.beat(page, JOBS, i, limit)
             children.append((pid, os.pidfd_open(pid)))
-            wait(lambda i=i: words[3 * i], ROUND_S)
-        for i in sorted(range(JOBS), key=lambda i: words[3 * i + 1] + limits()[i]):
-            kernel.set_timer(timer, words[3 * i + 1] + limits()[i])
+            wait(lambda i=i: words[4 * i], ROUND_S)
+        for i in sorted(range(JOBS), key=lambda i: words[4 * i + 1] + limits()[i]):
+            kernel.set_timer(timer, words[4 * i + 1] + limits()[i])
             os.read(timer, 8)
             signal.pidfd_send_signal(children[i][1], signal.SIGKILL)
         for pid, fd in children:
@@ -92,7 +94,7 @@ class Side:
     def __init__(self, page, *args):
         self.process = run(__file__, *args, page, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.words = jobs.beats(page, JOBS)
-        self.last, self.gone, self.left = [], [], 0
+        self.last, self.gone, self.early, self.left = [], [], 0, 0
 
     def say(self):
         self.process.stdin.write("\n")
@@ -105,22 +107,23 @@ class Side:
 
     def begin(self):
         """Start a round; return the pids once all jobs run."""
-        for i in range(3 * JOBS):
+        for i in range(4 * JOBS):
             self.words[i] = 0
         self.say()
-        if not wait(lambda: all(self.words[3 * i] for i in range(JOBS)), ROUND_S):
+        if not wait(lambda: all(self.words[4 * i] for i in range(JOBS)), ROUND_S):
             raise SystemExit("jobs did not begin")
-        return [self.words[3 * i] for i in range(JOBS)]
+        return [self.words[4 * i] for i in range(JOBS)]
 
     def note(self, pids, gone):
         """Take down how late each died."""
         for i, (pid, limit) in enumerate(zip(pids, limits(), strict=True)):
-            at = self.words[3 * i + 1] + limit
+            at = self.words[4 * i + 1] + limit
             if pid not in gone:
                 self.left += 1
                 continue
-            self.last.append(self.words[3 * i + 2] - at)
+            self.last.append(self.words[4 * i + 2] - at)
             self.gone.append(gone[pid] - at)
+            self.early += gone[pid] < self.words[4 * i + 3] + limit
 
     def end(self):
         self.process.stdin.close()
@@ -130,7 +133,7 @@ class Side:
 def product_round(side, condition):
     """One round of the pool under the condition."""
     pids = side.begin()
-    warden = stat(pids[0])[1]
+    warden = children(side.process.pid)[0]
     if condition == "stopped":
         side.process.send_signal(signal.SIGSTOP)
     else:
@@ -169,8 +172,7 @@ def measure(condition, kills):
         plain.end()
     print(f"{condition}: {len(product.gone)} kills ({load()}); ms after the limit, p50 / p90 / p99 / max")
     for name, side in (("pool", product), ("bare", plain)):
-        early = sum(1 for gone in side.gone if gone < -DECODED_NS)
-        print(f"  {name}  last {ms(side.last)}   gone {ms(side.gone)}   early {early}, never {side.left}")
+        print(f"  {name}  last {ms(side.last)}   gone {ms(side.gone)}   early {side.early}, never {side.left}")
     for name, share in (("p50", 0.5), ("p99", 0.99)):
         beyond = percentile(product.gone, share) - percentile(plain.gone, share)
         print(f"  gone beyond the bare loop, {name}: {beyond / 1e6:.2f} ms")

@@ -270,6 +270,15 @@ def hang(kind: str, log: str) -> None:
     HANGS[kind]()
 
 
+def hang_in_threads(log: str) -> None:
+    threading.Thread(target=_nap_in_a_thread, daemon=True).start()
+    hang("loop", log)
+
+
+def _nap_in_a_thread() -> None:
+    time.sleep(HANG)
+
+
 def _loop() -> None:
     while True:
         pass
@@ -277,6 +286,12 @@ def _loop() -> None:
 
 def _blocked() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP})
+    _loop()
+
+
+def _all_blocked() -> None:
+    """Real-time signals too: one of them asks for the stack."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     _loop()
 
 
@@ -292,11 +307,30 @@ def _deaf() -> None:
     time.sleep(HANG)
 
 
+SPIN = {"x86_64": b"\xeb\xfe", "aarch64": b"\x00\x00\x00\x14"}  # a jump to itself
+_spun: list[Any] = []  # the page of a thread that runs in it
+
+
+def spin_natively(log: str) -> None:
+    """Wait for a thread of which Python knows nothing, and which never ends."""
+    page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    page.write(SPIN[os.uname().machine])
+    at = ctypes.c_char.from_buffer(page)
+    _spun.append((page, at))
+    thread = ctypes.c_ulong()
+    libc = ctypes.CDLL(None)
+    libc.pthread_create(ctypes.byref(thread), None, ctypes.c_void_p(ctypes.addressof(at)), None)
+    libc.pthread_setname_np(thread, b"sp\x1bi\nner")
+    note(log, os.getpid())
+    threading.Event().wait()
+
+
 HANGS: dict[str, Any] = {
     "sleep": lambda: time.sleep(HANG),
     "loop": _loop,
     "native": lambda: holding.sleep(HANG),
     "blocked": _blocked,
+    "all blocked": _all_blocked,
     "stopped": _stopped,
     "deaf": _deaf,
 }
