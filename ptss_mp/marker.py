@@ -1,8 +1,8 @@
 """The marker page: what a worker is doing, and the answers it has not sent yet.
 
-One memfd per worker, written by it and read by warden and parent (which also
-writes the ids of revoked jobs).  A job can scribble here: what it says is
-evidence, checked before it is believed.
+One memfd per worker, written by it and read by warden and parent (who also
+write to it: the ids of revoked jobs, and holds).  A job can scribble here: what
+it says is evidence, checked before it is believed.
 
 Eight-byte fields, each written by one store through memoryview.cast("Q"):
 struct.pack_into zeroes its target first (15 % of reads of a record that was
@@ -24,6 +24,11 @@ STARTED, NUMBER, COMPLETED, RUNNING, CPU, READY, REVOKED, SENDING = range(8)
 COUNT, BLOB, GENERATION = 8, 9, 10  # unsent answers, bytes of their blobs, flushes so far
 RESIDENT = 11  # bytes it held when it became ready
 ANSWERS_MAX = 64  # as core.scheduler.DEPTH
+# REVOKED has three writers, a byte each, and a worker looks at all of them at once before each attempt: how many
+# places of revoked ids to look at (the parent's), and two holds, by the warden and by the parent: somebody is about
+# to kill for the attempt before, and nothing begins until it is dead or the hold is taken back.
+REVOKED_COUNT_AT = REVOKED * 8
+HELD_BY_PARENT_AT, HELD_AT = REVOKED * 8 + 6, REVOKED * 8 + 7
 REVOKED_AT = 16  # index of the first of ANSWERS_MAX job ids
 REVOKED_END = REVOKED_AT + ANSWERS_MAX  # all are looked at: their count may be scribbled on, and what is free is 0
 FACTS_AT = REVOKED_END * 8

@@ -24,7 +24,20 @@ from . import attempt, marker, rlimits, wire
 from .codec import describe, encode, is_one_of, with_blobs
 from .hygiene import Hygiene
 from .mainmodule import import_main, tell
-from .marker import BLOB, BLOBS_AT, COMPLETED, COUNT, FACTS_AT, NUMBER, REVOKED, RUNNING, STARTED, VALUES_AT
+from .marker import (
+    BLOB,
+    BLOBS_AT,
+    COMPLETED,
+    COUNT,
+    FACTS_AT,
+    HELD_AT,
+    HELD_BY_PARENT_AT,
+    NUMBER,
+    REVOKED,
+    RUNNING,
+    STARTED,
+    VALUES_AT,
+)
 from .pipes import ANSWERS_FD, CALLS_FD, ERR_FD, LOG_FD, OUT_FD, leave, read_rest, write_all
 from .wire import ANSWERS, CALLS, COSTS, FACT, NONE, OK, VALUE, WITH_COSTS
 
@@ -32,6 +45,7 @@ FLUSH_NS = 200_000  # answers wait at most so long for company
 PROVEN_RUNS = 100  # clean, silent and short runs after which a function is looked at once per flush
 LONG_NS = 100_000  # a longer run is always looked at: 15 µs of checks are a seventh of it at most
 TIDY_NS = 1_000_000  # proven functions: hygiene before the next batch, at most so often
+HELD_NS = 1_000_000_000  # a hold lasts microseconds; one that outlasts this was written by a job
 FELL_THROUGH = 77  # status of a forked child that came back into the loop; nobody reads it
 
 
@@ -103,7 +117,7 @@ class Loop:
                 call, at = blobs[at : at + call], at + call  # type: ignore[index, operator]
             if needs:
                 needs, at = with_blobs(needs, blobs, at)
-            if words[REVOKED] and job in words[marker.REVOKED_AT : marker.REVOKED_END].tolist():
+            if words[REVOKED] and self.is_revoked(job):
                 end, kind, raw, blob = wire.WAS_REVOKED, NONE, 0, None
             elif due and started >= due:
                 end, kind, raw, blob = wire.HAD_EXPIRED, NONE, 0, None
@@ -128,6 +142,17 @@ class Loop:
                 self.flush()
                 ended = clock()
             started = ended
+
+    def is_revoked(self, job: int) -> bool:
+        """Return True if the job shall not run; first see whether this worker shall be killed for the one before."""
+        view, words, until = self.bytes, self.words, time.monotonic_ns() + HELD_NS
+        while view[HELD_AT] or view[HELD_BY_PARENT_AT]:
+            words[RUNNING] = 0  # it has not begun: nobody may blame it
+            time.sleep(0.0001)
+            if time.monotonic_ns() > until:
+                view[HELD_AT] = view[HELD_BY_PARENT_AT] = 0
+        words[RUNNING] = job
+        return job in words[marker.REVOKED_AT : marker.REVOKED_END].tolist()
 
     def attempt(self, fn: int, call: Any, needs: Any) -> tuple[int, int, int, bytes | None]:
         """Decode, call, encode; return (end, kind, raw, blob)."""

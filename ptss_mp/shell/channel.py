@@ -8,10 +8,12 @@ what it was given, and the core checks that.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import marshal
 import mmap
 import os
+import signal
 import struct
 from collections import deque
 from collections.abc import Iterable
@@ -67,6 +69,7 @@ class Channel:
         verdict: (job, why) once it was sentenced.
         buried: nothing of it runs any more, and the core was told.
         died_at: when its pidfd fired, 0: not yet.
+        threads: a line per thread of a sentenced worker, with its CPU time; "" if its stack tells all.
         status: wait status, -1 until the warden has told it.
         greeted: it came as far as its loop.
         ready_bytes, kept: what it held and which children it had by then (fitness.py).
@@ -79,7 +82,8 @@ class Channel:
         "err_at", "err_fd", "failure", "fault_fd", "flushes", "given", "greeted", "grew_at", "kept", "known",
         "limit_words", "limits", "log_at", "log_fd", "main", "need", "number", "observed", "oom_kills", "out_at",
         "out_fd", "page", "partial", "peak_bytes", "peeked", "pid", "pidfd", "punched", "ready", "ready_bytes",
-        "recalled", "revoked", "runs", "sent", "slot", "status", "unsent", "use", "verdict", "violation", "words",
+        "recalled", "revoked", "runs", "sent", "slot", "status", "threads", "unsent", "use", "verdict", "violation",
+        "words",
     )  # fmt: skip
 
     def __init__(
@@ -123,7 +127,7 @@ class Channel:
         self.status = -1
         self.observed: tuple[int, int] = (0, 0)  # limit instant, ns or processes: of the warden's verdict
         self.verdict: tuple[int, str] | None = None
-        self.violation = ""
+        self.violation = self.threads = ""
         self.failure: wire.ErrorFacts | None = None  # what its initializer raised, or the import of the main module
         self.buried = self.ready = self.greeted = self.dismissed = False
 
@@ -183,9 +187,20 @@ class Channel:
             return True
         self.revoked[job] = at
         words[marker.REVOKED_AT + at] = job
-        if words[marker.REVOKED] <= at:
-            words[marker.REVOKED] = at + 1
+        if self.page[marker.REVOKED_COUNT_AT] <= at:
+            self.page[marker.REVOKED_COUNT_AT] = at + 1
         return self.marked()[0] == job
+
+    def kill(self, job: int = 0) -> bool:
+        """Send SIGKILL, and let nothing begin meanwhile; return False, and send none, if another job runs by now."""
+        self.page[marker.HELD_BY_PARENT_AT] = 1
+        marked = self.marked()[0]
+        if job and marked != job and marked in self.given:
+            self.page[marker.HELD_BY_PARENT_AT] = 0
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        return True
 
     def recall(self, jobs: list[int], answers: dict[int, Answer]) -> tuple[list[Row], list[int]]:
         """Take back what has not begun; return (answers of what is finished, jobs that will never begin here).
@@ -212,7 +227,7 @@ class Channel:
             if at is not None:
                 self.words[marker.REVOKED_AT + at] = 0
         if not self.revoked:
-            self.words[marker.REVOKED] = 0
+            self.page[marker.REVOKED_COUNT_AT] = 0
 
     # ---- from the worker
 
@@ -225,6 +240,10 @@ class Channel:
             if words[marker.RUNNING] == job:
                 return (job, began) if number == done else (0, 0)
         return 0, 0
+
+    def still_runs(self) -> bool:
+        """Return True if its marker shows an attempt; behind a large answer it does for a moment, and says so."""
+        return bool(self.words[marker.RUNNING] and self.marked()[0] and not self.words[marker.SENDING])
 
     def progress(self) -> marker.Progress | None:
         """Return what the running job has told of itself last, if it did."""
@@ -486,7 +505,11 @@ class Channel:
         report.err = self._rest(self.err_fd, 1, self.err_at)
         report.log = self._rest(self.log_fd, 2, self.log_at)
         stack = os.pread(self.fault_fd, STACK_BYTES, 0)
-        report.stack = own_part(stack.decode("utf-8", "replace")) or None
+        report.stack = own_part(stack.decode("utf-8", "replace"))
+        if self.threads:
+            told = "Its threads" if report.stack else "There is no Python stack; its threads"
+            report.stack += f"\n{told}, and the CPU time each has used:\n{self.threads}"
+        report.stack = report.stack.lstrip("\n") or None
         return report
 
     def _rest(self, fd: int, which: int, start: int) -> bytes:

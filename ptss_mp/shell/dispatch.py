@@ -25,12 +25,17 @@ def prepare_main(channel: Channel, main: bytes) -> tuple[Any, ...]:
 def dispatch(channel: Channel, futures: Sequence[Future[Any]], warden: Warden, main: bytes, now: int) -> bool:
     """Send these jobs to a worker; return True if the pipe did not take all.
 
+    One who says that it is done and goes on is sent nothing: that stands in `violation` then.
+
     Jobs of equal limits make one run (3 % of the throughput; an entry per job would cost ten times that).
 
     Args:
         main: how to prepare `__main__`, for a worker that was born without it; empty: no call needs it.
     """
     if not futures:
+        return False
+    if channel.sent == channel.answered and channel.still_runs():
+        channel.violation = "an answer for a job that it still runs"
         return False
     rows: list[tuple[Any, ...]] = []
     blobs: list[bytes] = []

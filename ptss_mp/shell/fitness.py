@@ -21,7 +21,10 @@ GROWTH_SHARE = 10  # a worker may hold a tenth of the job's limit more than when
 
 def is_worn(channel: Channel, limit_bytes: int) -> bool:
     """Return True if jobs have left more in the worker than the next one should have to answer for."""
-    children = set(proc.children(channel.pid))
+    try:
+        children = set(proc.children(channel.pid))
+    except OSError:  # no descriptor is left here
+        return False
     if not channel.sent:
         channel.kept = children  # its initializer's
         return False

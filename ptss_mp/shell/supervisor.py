@@ -7,11 +7,9 @@ core step; obey.  What callers' threads touch is the desk's (desk.py); all else 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
 import select
-import signal
 import threading
 from collections.abc import Callable
 from logging import CRITICAL, INFO, WARNING
@@ -136,7 +134,7 @@ class Supervisor(Desk):
                 _, number, pid, base, main = FORKED.unpack(data)
                 self._enlist(number, pid, base, bool(main), fds)
             elif letter == b"V":
-                self._sentenced(*VERDICT.unpack(data)[1:])
+                self._sentenced(data[VERDICT.size :], *VERDICT.unpack_from(data)[1:])
             elif letter == b"X":
                 _, number, _, status, peak, cpu = EXITED.unpack(data)
                 channel = self.channels.get(number)
@@ -177,14 +175,14 @@ class Supervisor(Desk):
         self.events.append(on.WorkerDied(monotonic_ns(), number, 0, "crashed", False))
 
     def _sentenced(
-        self, number: int, job: int, why: int, at: int, observed: int, peak: int, cpu: int, dumping: int
+        self, threads: bytes, number: int, job: int, why: int, at: int, observed: int, peak: int, cpu: int, dumping: int
     ) -> None:
         """The warden has sent the signal: the worker gets nothing more; settle now, or when the stack is written."""
         channel = self.channels.get(number)
         if channel is None or channel.buried or channel.verdict:
             return
         channel.verdict, channel.observed = (job, WHYS[why]), (at, observed)
-        channel.peak_bytes, channel.cpu_ns = peak, cpu
+        channel.peak_bytes, channel.cpu_ns, channel.threads = peak, cpu, threads.decode()
         self.events.append(on.Condemned(monotonic_ns(), number, job, WHYS[why], at))
         if not dumping:
             self._bury(channel)
@@ -198,7 +196,7 @@ class Supervisor(Desk):
             self.poller.unwatch(fd)
         how = warden.exit_text()
         for channel in self.channels.values():
-            _signal(channel.pidfd)
+            channel.kill()
         await_deaths([channel.pidfd for channel in self.channels.values()], DEATHS_NS)
         self.events.append(on.WardenDied(monotonic_ns()))  # before its workers' deaths: it explains them
         for channel in list(self.channels.values()):
@@ -350,6 +348,8 @@ class Supervisor(Desk):
             return
         if dispatch(channel, mine, self.warden, self.main_data, now):
             self.poller.watch(channel.calls_fd, WRITE_RANK, self._writable, channel, select.EPOLLOUT)
+        if channel.violation:
+            self._expel(channel)
 
     def _fits(self, channel: Channel, future: Future[Any], now: int) -> bool:
         hopeless = too_small(channel, future, now)
@@ -368,8 +368,10 @@ class Supervisor(Desk):
             return
         if channel.verdict or channel.buried:
             return
+        if not channel.kill(command.job):
+            self._retire(do.RetireWorker(command.worker))  # what runs there now is innocent: it leaves once it is done
+            return
         channel.verdict = (command.job, command.why)
-        _signal(channel.pidfd)
         if self.warden:
             self.warden.killed(channel.number, command.job, command.why)
         self._bury(channel)
@@ -443,11 +445,6 @@ class Supervisor(Desk):
             self.settle_all()
             self.callbacks.finish()
             self.poller.close()
-
-
-def _signal(pidfd: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
 
 
 _DO: dict[type, Callable[[Supervisor, Any], None]] = {

@@ -66,9 +66,16 @@ class Census:
         since = worker.began + time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
         count, todo, most = 1, [worker.pid], worker.processes + BEYOND_MAX
         while todo and count < most:
-            for pid in proc.children(todo.pop()):
+            for pid in _children(todo.pop()):
                 state, born = proc.life(pid)
                 if state not in "ZX" and born + proc.TICK_NS > since:  # born within that tick: counted
                     count += 1
                     todo.append(pid)
         return count
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return proc.children(pid)
+    except OSError:  # no descriptor is left here: they are counted another time
+        return []

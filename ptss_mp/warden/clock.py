@@ -65,7 +65,7 @@ class Watched:
         self, number: int, slot: int, pid: int, pidfd: int, page: int, told: tuple[int, ...], base_bytes: int
     ) -> None:
         self.number, self.slot, self.pid, self.pidfd = number, slot * SLOT_BYTES, pid, pidfd
-        self.page = mmap.mmap(page, marker.PAGE_BYTES, prot=mmap.PROT_READ)
+        self.page = mmap.mmap(page, marker.PAGE_BYTES)
         self.page.madvise(mmap.MADV_DONTFORK)  # in a child it is a hole: never touch or close it there
         self.words = memoryview(self.page).cast("Q")
         self.out = {os.dup(fd): 0 for fd in told}  # descriptor -> bytes given back so far
@@ -94,6 +94,10 @@ class Watched:
             if words[marker.RUNNING] == job:
                 return (job if number == done else 0), began, done
         return 0, 0, words[marker.COMPLETED]
+
+    def hold(self, yes: bool) -> None:
+        """Let nothing begin behind the attempt that is looked at, or take that back."""
+        self.page[marker.HELD_AT] = yes
 
     def trim(self, keep: int) -> bool:
         """Give back what was printed more than `keep` bytes ago; offsets stay.  Return True if there was any."""

@@ -4,10 +4,9 @@ Theory of operation.  Started by exec with five descriptors: control socket,
 pidfd of the parent, nudge eventfd, memfds of limits and configuration.  It is
 the one kill clock: it reads marker and limits at every tick and from there on a
 timer at the exact instant, so that no limit waits for the parent's interpreter
-lock.  It is a sub-reaper, so what a worker leaves behind comes here: an unknown
-child of the warden belongs to a dead or dying worker.  It ends everything when
-the control socket closes or the pidfd of the parent fires, whichever is first:
-a fork of the user's program may hold the socket.
+lock.  It is a sub-reaper, so what a worker leaves behind comes here (trees.py).
+It ends everything when the control socket closes or the pidfd of the parent
+fires, whichever is first: a fork of the user's program may hold the socket.
 
 Order that matters: a verdict is in its cell before the signal is sent; a pidfd
 is opened before its process can be reaped, and only this process reaps.
@@ -36,13 +35,13 @@ from .census import Census
 from .cgroup import Group
 from .clock import Limits, Watched
 from .protocol import CRASHED, DUMP_NS, EXITED, FORK, FORKED, KILL, READY, TICK_MAX_NS, VERDICT
+from .trees import SWEEP_NS, Trees
 
-SWEEP_NS = 500_000  # while somebody dies, look again so often
-SWEEP_AGAIN_NS = (10_000_000, 100_000_000)  # and so long after a death: a chain of forks may just have been passing
 AWAKE_NS = 300_000_000  # stay awake so long after the last job: falling asleep and being nudged costs more
 TRIM_NS = 100_000_000  # a job that prints 1 GiB/s holds 100 MiB for a moment
 TRIM_KEEP_BYTES = 1 << 20  # as much as tee writes of one attempt; the outcome keeps 64 KiB of it
 OOM_SCORE = 500  # of 1000: the kernel counts as if a worker held half of the machine's memory more than it does
+STOPPED_NS = 1_000_000_000  # who slows processes down by stopping them (cpulimit) does so for 0.1 s at a time
 END_NS = 5_000_000_000  # how long the last sweep may take
 
 
@@ -106,12 +105,9 @@ class Warden:
         self.limits, self.census, self.fences = Limits(limits), Census(), fences.Fences()
         self.workers: dict[int, Watched] = {}
         self.by_pid: dict[int, Watched] = {}
-        self.dying: dict[int, Watched] = {}  # by pid: condemned or dead, not reaped yet
-        self.shot: set[int] = set()  # strays that were sent SIGKILL and are not reaped yet
-        self.kept: set[int] = set()  # what a preload started is nobody's stray
+        self.trees = Trees(self.by_pid)
         self.backlog: list[tuple[bytes, tuple[int, ...]]] = []
-        self.sweep_at: list[int] = []
-        self.dirty = self.mute = False
+        self.mute = False
         self.armed_at = self.awake_until = 0
         self.timer = kernel.timerfd()
         self.epoll = select.epoll()
@@ -163,7 +159,7 @@ class Warden:
                     with contextlib.suppress(ProcessLookupError):  # the parent sends it too, if it has the pidfd yet
                         signal.pidfd_send_signal(worker.pidfd, signal.SIGKILL)
                     self.limits.write_verdict(worker, why, time.monotonic_ns(), 0, job)
-                    self.doom(worker)
+                    self.trees.doom(worker)
             elif data[:1] == b"M" and not self.config["main"]:
                 self.config["main"] = pickle.loads(data[1:])
                 if not self.options["spawn"]:
@@ -255,64 +251,33 @@ class Warden:
     # ---- kills
 
     def condemn(self, worker: Watched, why: int, at: int, observed: int) -> None:
-        """Verdict, signal, word, sweep: in this order."""
+        """Hold, last look, verdict, signal, word, sweep: in this order."""
         job = worker.job
+        worker.hold(True)
         facts = proc.status(worker.pid)
         if worker.marked() != (job, *worker.looked_at):
-            return  # it ended in this very moment, and the next one is innocent
+            return worker.hold(False)  # it ended in this very moment, and the next one is innocent
+        threads = b"" if facts.can_dump and facts.threads == 1 else proc.cpu_by_thread(worker.pid).encode()
         self.limits.write_verdict(worker, why, at, observed, job)
         dump = facts.can_dump and self.options["dump"]
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(worker.pidfd, kernel.DUMP_SIGNAL if dump else signal.SIGKILL)
         cpu = worker.cpu_ns()
-        self.say(VERDICT.pack(b"V", worker.number, job, why, at, observed, facts.peak_bytes, cpu, bool(dump)))
+        word = VERDICT.pack(b"V", worker.number, job, why, at, observed, facts.peak_bytes, cpu, bool(dump))
+        self.say(word + threads)
         worker.backstop_at = time.monotonic_ns() + DUMP_NS if dump else 0
-        self.doom(worker)
+        self.trees.doom(worker)
 
-    def doom(self, worker: Watched) -> None:
-        """It was sent its last signal: it forks nothing more, and while it is dying its children are listed."""
-        worker.doomed = True
-        fences.hold(worker.group)
-        self.dying[worker.pid] = worker
-        self.sweep()
-
-    def sweep(self) -> None:
-        """Kill what dead and dying workers have left."""
-        fresh = 0
-        for pid in proc.children("self"):
-            if pid not in self.by_pid and pid not in self.kept:
-                fresh += self.fell(pid, 0)
-        for pid in self.dying:
-            for below in proc.children(pid):
-                fresh += self.fell(below, pid)
-        self.dirty = bool(fresh)
-
-    def fell(self, pid: int, parent: int) -> int:
-        """Kill a stray and all below it; return how many were new.  Iterative: a chain may be deep."""
-        fresh, todo = 0, [(pid, parent)]
-        while todo:
-            pid, parent = todo.pop()
-            if pid not in self.shot:
-                fresh += self._shoot(pid, parent)
-            todo += [(below, pid) for below in proc.children(pid)]
-        return fresh
-
-    def _shoot(self, pid: int, parent: int) -> bool:
-        """SIGKILL by pidfd, after a look that it still is what was listed; never by a remembered number."""
-        try:
-            fd = os.pidfd_open(pid)
-        except OSError:
-            return False
-        try:
-            if proc.parent(pid) not in (parent, self.pid) or pid in self.by_pid:
-                return False
-            signal.pidfd_send_signal(fd, signal.SIGKILL)
-            self.shot.add(pid)
-            return True
-        except OSError:
-            return False
-        finally:
-            os.close(fd)
+    def free_from_stopped(self, worker: Watched, now: int) -> None:
+        """Kill a worker that somebody has stopped before it could begin what it was sent; that goes to another."""
+        if worker.job or now - worker.seen_at < STOPPED_NS or proc.state(worker.pid) != "T":
+            return
+        worker.hold(True)
+        if worker.marked() != (0, *worker.looked_at):
+            return worker.hold(False)  # somebody has continued it just now
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(worker.pidfd, signal.SIGKILL)
+        self.trees.doom(worker)
 
     def reap(self) -> None:
         """Collect the dead, and tell the parent of workers."""
@@ -323,14 +288,10 @@ class Warden:
                 return
             if not pid:
                 return
-            self.dirty = True
-            self.shot.discard(pid)
+            self.trees.reaped(pid)
             worker = self.by_pid.pop(pid, None)
             if worker is None:
                 continue
-            now = time.monotonic_ns()
-            self.sweep_at = [now + pause for pause in SWEEP_AGAIN_NS]
-            self.dying.pop(pid, None)
             self.workers.pop(worker.number, None)
             self.epoll.unregister(worker.pidfd)
             worker.close()
@@ -343,14 +304,14 @@ class Warden:
         for worker in self.workers.values():
             with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(worker.pidfd, signal.SIGKILL)
-            self.dying[worker.pid] = worker
-        self.kept.clear()
+            self.trees.dying[worker.pid] = worker
+        self.trees.kept.clear()
         self.mute = True
         until = time.monotonic_ns() + END_NS
         while time.monotonic_ns() < until:
-            self.sweep()
+            self.trees.sweep()
             self.reap()
-            if not proc.children("self"):
+            if not self.trees.left():
                 self.fences.close()
                 os._exit(0)
             time.sleep(0.0002)  # nothing else is left to do here; SIGCHLD would wake it too
@@ -383,12 +344,12 @@ class Warden:
                 asleep = False
                 self.limits.asleep(False)
             self.reap()
-            if self.dirty or self.dying or self.sweep_at:
-                self.sweep()
+            if self.trees.busy:
+                self.trees.sweep()
                 self.reap()
                 self.fences.tidy()
             at = self.tick()
-            if not at and not self.dying and not self.dirty and not self.sweep_at:
+            if not at and not self.trees.busy:
                 self.limits.asleep(True)
                 at = self.tick()  # a dispatch may have come between the look and the flag
                 asleep = not at
@@ -400,7 +361,7 @@ class Warden:
 
     def _settle_down(self) -> int:
         """Freeze what is imported and start listening; return the descriptor that tells of SIGCHLD."""
-        self.kept = set(proc.children("self"))
+        self.trees.kept = set(proc.children("self"))
         gc.collect()
         gc.freeze()
         gc.disable()
@@ -430,19 +391,18 @@ class Warden:
                 self.condemn(worker, why, due, observed)
             elif due:
                 busy, at = True, min(at, due)
+                self.free_from_stopped(worker, now)
             if self.trim(worker, now):
                 at = min(at, now + TRIM_NS)
         for worker, count in self.census.over(self.workers.values(), now):
             self.condemn(worker, CRASHED, now, count)
         at = min(at, self.census.due_at)
-        if self.dying or self.dirty:
+        if self.trees.busy:
             at = min(at, now + SWEEP_NS)
-        self.sweep_at = [again for again in self.sweep_at if again > now]
-        at = min([at, *self.sweep_at])
         if busy:
             self.awake_until = now + AWAKE_NS
         elif now > self.awake_until:
-            if self.options["capture"] and any(proc.children(pid) for pid in self.by_pid):
+            if self.options["capture"] and self.trees.have_children(self.by_pid):
                 at = min(at, now + TRIM_NS)  # what a job left running may print for ever
             return 0 if at == 1 << 62 else at
         return min(at, now + (self.limits.tick_ns or TICK_MAX_NS))

@@ -101,9 +101,9 @@ class Meter:
         try:
             if os.stat(self._task).st_nlink == 3 and not os.pread(self._children, 16, 0):
                 return []
-        except OSError:
+            return proc.descendants(self.pid)
+        except OSError:  # it is gone; or no descriptor is left here, and its children are seen another time
             return []
-        return proc.descendants(self.pid)
 
     # ---- CPU time
 

@@ -23,6 +23,7 @@ KILL = struct.Struct("<cQQB")  # b"K": worker, job, why; the parent has sent SIG
 FORKED = struct.Struct("<cQIQB")  # b"P": worker, pid, resident bytes at the fork, __main__ prepared; + FDS descriptors
 READY = struct.Struct("<cI")  # b"R": threads of the warden
 VERDICT = struct.Struct("<cQQBQQQQB")  # b"V": worker, job, why, at, observed (ns, bytes), peak bytes, CPU ns, dumping
+#     + text: a line for each thread, where a Python stack would not tell all
 EXITED = struct.Struct("<cQIiQQ")  # b"X": worker, pid, wait status (-errno: it was not born), peak bytes, CPU ns
 # b"B" + text: it cannot go on, and why
 

@@ -59,6 +59,12 @@ def nap(seconds: float) -> float:
     return seconds
 
 
+def nap_noted(log: str, seconds: float) -> None:
+    note(log, os.getpid())
+    time.sleep(seconds)
+    note(log, "awake")
+
+
 def note(path: str, text: Any) -> Any:
     """Append one line in one write: whole, whoever else appends."""
     with open(path, "ab", buffering=0) as f:
@@ -100,6 +106,10 @@ def logged(log: str, number: int, seconds: float = 0.0) -> int:
 
 def sized(size: int) -> bytes:
     return b"x" * size
+
+
+def sized_pid(size: int) -> bytes:
+    return b"%8d" % os.getpid() + b"x" * size
 
 
 def check_size(data: Any) -> tuple[int, bytes]:
@@ -260,6 +270,15 @@ def hang(kind: str, log: str) -> None:
     HANGS[kind]()
 
 
+def hang_in_threads(log: str) -> None:
+    threading.Thread(target=_nap_in_a_thread, daemon=True).start()
+    hang("loop", log)
+
+
+def _nap_in_a_thread() -> None:
+    time.sleep(HANG)
+
+
 def _loop() -> None:
     while True:
         pass
@@ -267,6 +286,12 @@ def _loop() -> None:
 
 def _blocked() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP})
+    _loop()
+
+
+def _all_blocked() -> None:
+    """Real-time signals too: one of them asks for the stack."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     _loop()
 
 
@@ -282,11 +307,30 @@ def _deaf() -> None:
     time.sleep(HANG)
 
 
+SPIN = {"x86_64": b"\xeb\xfe", "aarch64": b"\x00\x00\x00\x14"}  # a jump to itself
+_spun: list[Any] = []  # the page of a thread that runs in it
+
+
+def spin_natively(log: str) -> None:
+    """Wait for a thread of which Python knows nothing, and which never ends."""
+    page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    page.write(SPIN[os.uname().machine])
+    at = ctypes.c_char.from_buffer(page)
+    _spun.append((page, at))
+    thread = ctypes.c_ulong()
+    libc = ctypes.CDLL(None)
+    libc.pthread_create(ctypes.byref(thread), None, ctypes.c_void_p(ctypes.addressof(at)), None)
+    libc.pthread_setname_np(thread, b"sp\x1bi\nner")
+    note(log, os.getpid())
+    threading.Event().wait()
+
+
 HANGS: dict[str, Any] = {
     "sleep": lambda: time.sleep(HANG),
     "loop": _loop,
     "native": lambda: holding.sleep(HANG),
     "blocked": _blocked,
+    "all blocked": _all_blocked,
     "stopped": _stopped,
     "deaf": _deaf,
 }
@@ -678,6 +722,17 @@ def forge_for(job: int) -> None:
     """Answer in another's place."""
     from ptss_mp.wire import ANSWERS, FACT, INT, VALUE
 
+    os.write(4, ANSWERS.pack(1, 0) + FACT.pack(job, 0, time.monotonic_ns(), 1) + VALUE.pack(INT, 666))
+    time.sleep(HANG)
+
+
+def answer_and_go_on(log: str) -> None:
+    """Answer for itself, truly but for the value, and go on."""
+    from ptss_mp import marker
+    from ptss_mp.wire import ANSWERS, FACT, INT, VALUE
+
+    job = _page()[marker.RUNNING]
+    note(log, os.getpid())
     os.write(4, ANSWERS.pack(1, 0) + FACT.pack(job, 0, time.monotonic_ns(), 1) + VALUE.pack(INT, 666))
     time.sleep(HANG)
 

@@ -121,3 +121,8 @@ def children_of(pid: int) -> list[int]:
     except FileNotFoundError:
         pass
     return found
+
+
+def parent_of(pid: int) -> int:
+    """Return the parent of a process."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])

@@ -97,6 +97,29 @@ def test_a_forged_answer_does_not_stand_for_anothers(pool, tmp_path):
     assert "exited with status 9" in victim.outcome().error
 
 
+def test_a_job_that_answers_and_goes_on_keeps_its_limit(pool, tmp_path):
+    ex, log = pool(1, spares=0), tmp_path / "log"
+    assert ex.options(timeout=0.5).submit(deeds.answer_and_go_on, str(log)).result(CAP_S) == 666
+    wait_gone([int(wait_for_lines(log, 1)[0])], 0.5 + 0.5)
+    assert ex.submit(deeds.double, 4).result(CAP_S) == 8
+
+
+def test_a_job_that_answers_and_goes_on_is_in_nobodys_way(pool, tmp_path):
+    """It has no limit: its worker is put out when the next job comes up there, and that one is made elsewhere."""
+    ex, log = pool(1, spares=0), tmp_path / "log"
+    assert ex.submit(deeds.answer_and_go_on, str(log)).result(CAP_S) == 666
+    outcome = ex.submit(deeds.pid).outcome(CAP_S)
+    assert (outcome.status, outcome.attempts) == ("succeeded", 1)
+    assert outcome.result() != int(lines(log)[0])
+    wait_gone([int(lines(log)[0])], 1)
+
+
+def test_a_worker_that_has_just_sent_a_large_answer_is_not_put_out(pool):
+    """It marks its job as done behind the last byte, which the program may have read by then."""
+    ex = pool(1, spares=0)
+    assert len({ex.submit(deeds.sized_pid, 200_000).result(CAP_S)[:8] for _ in range(300)}) == 1
+
+
 def test_what_was_finished_and_lost_in_noise_is_not_made_again(pool, tmp_path):
     ex, log = pool(1, spares=0), tmp_path / "log"
     for _ in ex.map(deeds.append_with_noise, range(400), [-1] * 400, [str(log)] * 400):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import struct
 import threading
 import time
@@ -20,7 +21,6 @@ import pytest
 from support import CAP_S, Settled, lines, until, within
 
 from ptss_mp import Executor
-from ptss_mp.shell import supervisor
 
 CANCELS = int(os.environ.get("CANCELS", "100000"))
 THREADS = 4
@@ -149,14 +149,15 @@ def test_no_other_job_dies_in_the_place_of_a_cancelled_one(pool, gate, tmp_path,
         assert all(f.outcome(CAP_S).ok for f in (cancelled, *behind))
     else:
         pytest.fail("in twenty tries no jobs travelled together: a batch of short ones should")
-    send = supervisor._signal
+    send = signal.pidfd_send_signal
 
-    def late(pidfd):
-        gate.open()
-        time.sleep(0.1)  # the worker goes on, and may begin whatever it still may
-        send(pidfd)
+    def late(pidfd, number):
+        if number == signal.SIGKILL:
+            gate.open()
+            time.sleep(0.1)  # the worker goes on, and may begin whatever it still may
+        send(pidfd, number)
 
-    monkeypatch.setattr(supervisor, "_signal", late)
+    monkeypatch.setattr(signal, "pidfd_send_signal", late)
     assert cancelled.cancel()
     assert [f.result(CAP_S) for f in behind] == [0, 1, 2]
     monkeypatch.undo()

@@ -11,7 +11,7 @@ from threading import Event, Thread
 from typing import Any
 
 import deeds
-from support import CAP_S, Settled, children_of, lines, until, wait_for_lines, wait_gone
+from support import CAP_S, Settled, children_of, lines, parent_of, until, wait_for_lines, wait_gone
 
 from ptss_mp import Executor, Future
 
@@ -127,8 +127,8 @@ def test_one_kill_of_the_warden(pool, tmp_path, gate):
     running = [settled.watch(ex.submit(deeds.gated, str(log), gate.path, i)) for i in range(2)]
     workers = [int(line.split()[2]) for line in wait_for_lines(log, 2)]
     waiting = [settled.watch(ex.submit(deeds.logged, str(log), i)) for i in range(2, 1_000)]
-    warden = _parent(workers[0])
-    assert warden == _parent(workers[1])
+    warden = parent_of(workers[0])
+    assert warden == parent_of(workers[1])
     os.kill(warden, signal.SIGKILL)
     for future in running:
         outcome = future.outcome(CAP_S)
@@ -151,7 +151,7 @@ def test_a_kill_of_the_warden_at_work(pool, tmp_path):
     futures = [settled.watch(ex.submit(deeds.logged, str(log), i)) for i in range(JOBS)]
     until(lambda: log.exists() and log.stat().st_size > 16 * JOBS, "half of the work")
     worker = int(lines(log)[-1].split()[2])
-    warden = _parent(worker)
+    warden = parent_of(worker)
     assert warden in children_of(os.getpid())
     os.kill(warden, signal.SIGKILL)
     failed = [f for f in futures if not f.outcome(60).ok]
@@ -174,7 +174,3 @@ def test_a_job_that_kills_the_warden(pool, tmp_path):
 def _kill_the_warden() -> None:
     os.kill(os.getppid(), signal.SIGKILL)
     deeds.nap(deeds.HANG)
-
-
-def _parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])

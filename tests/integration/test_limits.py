@@ -52,6 +52,33 @@ def test_the_stack_of_a_hang_that_holds_the_interpreter_lock(pool, tmp_path):
     assert outcome.signal == Signals.SIGKILL or "in hang" in outcome.stack
 
 
+@pytest.mark.skipif(os.uname().machine not in deeds.SPIN, reason="its machine code is not known here")
+def test_a_thread_of_which_python_knows_nothing_is_told_by_its_cpu_time(pool, tmp_path):
+    ex = pool(1)
+    future = ex.options(timeout=0.5).submit(deeds.spin_natively, str(tmp_path / "log"))
+    stack = future.outcome(CAP_S).stack
+    if future.outcome().signal != Signals.SIGKILL:
+        assert "in spin_natively" in stack
+    spinner = next(line for line in stack.splitlines() if "sp?i?ner" in line)  # a name is the job's to choose
+    assert "running" in spinner
+    assert float(spinner.split()[-2]) > 0.1
+    assert "sp?i?ner" in str(future.exception())
+
+
+def test_who_blocks_the_signal_for_a_stack_is_told_by_its_cpu_time(pool, tmp_path):
+    outcome = pool(1).options(timeout=0.3).submit(deeds.hang, "all blocked", str(tmp_path / "log")).outcome(CAP_S)
+    assert "no Python stack" in outcome.stack
+    assert len(outcome.stack.splitlines()) == 2
+
+
+def test_the_stacks_of_all_python_threads_are_told(pool, tmp_path):
+    outcome = pool(1).options(timeout=0.3).submit(deeds.hang_in_threads, str(tmp_path / "log")).outcome(CAP_S)
+    if outcome.signal != Signals.SIGKILL:
+        assert "in _nap_in_a_thread" in outcome.stack
+        assert "in hang_in_threads" in outcome.stack
+    assert "worker.py" not in outcome.stack, "the frames below a job's are ours"
+
+
 WATCH_GAP_S = 0.02  # between two looks of the watcher
 
 

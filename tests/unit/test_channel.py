@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -366,3 +367,15 @@ def test_a_worker_that_is_gone_takes_nothing_and_harms_nobody(hand):
     hand.calls = -1
     assert not hand.channel.send([(1, 0, (), None, 0)], [])
     assert not hand.channel.send([(1, 0, (), None, 0)], [b"x" * 100_000])
+
+
+def test_a_kill_for_a_job_that_has_given_way_to_another_is_not_made(hand, monkeypatch):
+    channel, words, sent = hand.channel, hand.words, []
+    monkeypatch.setattr(signal, "pidfd_send_signal", lambda _pidfd, number: sent.append(number))
+    words[marker.RUNNING] = 6
+    assert not channel.kill(5)
+    assert (sent, words[marker.REVOKED]) == ([], 0)
+    words[marker.RUNNING] = 5
+    assert channel.kill(5)
+    assert sent == [signal.SIGKILL]
+    assert words[marker.REVOKED], "nothing begins behind it"
