@@ -58,7 +58,7 @@ class Use:
             alone=bool(rules.memory_bytes or rules.cpu_ns or rules.file_bytes or rules.open_files or rules.processes),
         )
         if rules.processes:
-            pool.groups |= PIDS_GROUP
+            pool.groups.add(PIDS_GROUP)
         self.deadline_ns = rules.deadline_ns
         self.special = False
 
