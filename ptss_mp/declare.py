@@ -83,9 +83,12 @@ class Options:
         cpu_time: the most user and system time of one attempt and of what it started; over, it is killed.
         memory: the most resident memory of the worker and of what it started, less what the warden had at the
             fork, so that preloads are free: bytes, or text such as "512MiB"; over, the attempt is killed.
-        file_size: the longest that a file may become by a write of the attempt; beyond it OSError (EFBIG).
-        open_files: how many more descriptors the attempt may have open; beyond it OSError (EMFILE).
-        processes: how many processes the attempt may be at once, itself included.
+        file_size: the longest that a file may become by a write of the attempt, or of a process that it starts; beyond
+            it OSError (EFBIG).  What Python code prints or logs does not count; of what others print, as much is kept.
+        open_files: how many descriptors the attempt, or a process that it starts, may open beyond those that its
+            worker has open when it begins; beyond it OSError (EMFILE).  Who closes one of the worker's gains one.
+        processes: how many live processes the attempt may be at once, itself included, threads not; counted about
+            every 10 ms; over, it is killed ("crashed", with `limit` and `observed`).
         after: Futures, Tasks or names that must be settled first (no value is passed).
         run_if: "success", "done" or "failure" of the prerequisites.
         retries: how often an attempt is made again that failed, crashed, or went beyond `timeout`, `memory` or

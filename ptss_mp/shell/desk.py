@@ -61,7 +61,7 @@ class Desk:
         self.ended = False  # nothing more will be settled by the loop
         self.broken: PoolBroken | None = None
         self.main_data: bytes = b""
-        self.groups = 0  # grows as options that limit trees come into use (warden.protocol)
+        self.groups: set[int] = set()  # flags of warden.protocol: which options that limit trees are in use
         self.environ: dict[str, str] = {}  # of workers, beside the program's own
         self.room: threading.Condition | None = None  # of max_pending
         self.observers: list[Any] = []  # observe.story.Narrator

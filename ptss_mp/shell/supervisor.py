@@ -328,7 +328,7 @@ class Supervisor(Desk):
 
     def _start_worker(self, command: do.StartWorker) -> None:
         assert self.warden  # without one the pool is broken, and obeys no more
-        self.warden.groups = self.groups
+        self.warden.groups = sum(self.groups)
         self.warden.fork(command.worker)
 
     def _dispatch(self, command: do.Dispatch) -> None:

@@ -70,7 +70,7 @@ class Use:
         self.only = rules.retries.pickled_only() if isinstance(rules.retries, Retry) else b""
         pool.notice_main(self.only)
         if rules.processes:
-            pool.groups |= PIDS_GROUP
+            pool.groups.add(PIDS_GROUP)
         self.deadline_ns = rules.deadline_ns
         self.special = False
 

@@ -7,13 +7,15 @@ threads too (docs/notes/0017-kernel-limits.md).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from . import fences, proc
 from .clock import Watched
 
 LOOK_NS = 10_000_000  # between two counts; a process that came and went in between was never seen
-COST_SHARE = 50  # counts take no more than one part in so many of a processor, however large the trees are
+LOOK_MAX_NS = 500_000_000  # but no longer, however much there is to count
+COST_SHARE = 50  # counts take one part in so many of a processor, as long as LOOK_MAX_NS allows that
+ROUND_NS = 10_000  # what the warden's round of looks costs for each worker, when it wakes for a count
 BEYOND_MAX = 200  # no count goes on further beyond what is allowed: the verdict is clear
 NEVER_NS = 1 << 62
 
@@ -29,12 +31,8 @@ class Census:
         self.due_at = 0
         self._newest = b""
 
-    def over(self, workers: Iterable[Watched], now: int) -> list[tuple[Watched, int]]:
-        """Return who has too many processes, with how many they are.
-
-        Args:
-            now: when this round of looks began, so that its cost is counted too.
-        """
+    def over(self, workers: Collection[Watched], now: int) -> list[tuple[Watched, int]]:
+        """Return who has too many processes, with how many they are."""
         limited = []
         for worker in workers:
             if worker.group and worker.bounded != worker.processes and not worker.doomed:
@@ -47,12 +45,13 @@ class Census:
             return []
         if self.due_at != NEVER_NS and now < self.due_at:
             return []
-        found = []
+        found, began = [], time.thread_time_ns()  # of our own: while a bomb goes off nobody gets his turn
         newest = proc.newest()
         if newest != self._newest or not newest:  # else nothing was forked since the last count, by anybody
             self._newest = newest
             found = [(worker, count) for worker in limited if (count := self._count(worker)) > worker.processes]
-        self.due_at = now + max(LOOK_NS, (time.monotonic_ns() - now) * COST_SHARE)
+        cost = time.thread_time_ns() - began + len(workers) * ROUND_NS
+        self.due_at = now + min(max(LOOK_NS, cost * COST_SHARE), LOOK_MAX_NS)
         return found
 
     def _count(self, worker: Watched) -> int:

@@ -69,7 +69,7 @@ def trial(controller: str, place: Place) -> str:
         try:
             return in_fork(lambda: _TRIALS[controller](group))
         finally:
-            group.remove(GONE_S)
+            group.remove(GONE_S)  # if not, its owner's end is another chance (remove_leftovers)
     finally:
         groups.remove()
 
@@ -77,7 +77,12 @@ def trial(controller: str, place: Place) -> str:
 def in_fork(act: Callable[[], str]) -> str:
     """Return what `act` returns in a fork: "" or why something does not work.  Takes TRIAL_S and GONE_S at most."""
     out, into = os.pipe()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(out)
+        os.close(into)
+        raise
     if pid == 0:
         try:
             text = act()
