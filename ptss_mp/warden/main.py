@@ -30,7 +30,7 @@ import time
 from typing import Any, NoReturn
 
 from .. import marker
-from ..mainmodule import import_main
+from ..mainmodule import import_main, tried
 from . import child, kernel, proc, protocol
 from .clock import Limits, Watched
 from .protocol import DUMP_NS, EXITED, FORK, FORKED, KILL, READY, TICK_MAX_NS, VERDICT
@@ -51,9 +51,8 @@ def main(control: int, parent: int, nudge: int, limits: int, told: int) -> NoRet
         file.seek(0)
         config: dict[str, Any] = pickle.load(file)
     warden = Warden(sock, parent, nudge, limits, config)
-    try:
-        import_all(config, warden.options)
-    except BaseException as error:
+    error = tried(lambda: import_all(config, warden.options))
+    if error:
         warden.give_up(error)
     warden.run()
 
@@ -169,11 +168,10 @@ class Warden:
     def import_main(self) -> None:
         """Import the program's main module, for the workers forked from now on."""
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # as at the start: it may hang
-        try:
-            import_main(self.config["main"])
-            self.options["main"] = True
-        except BaseException as error:
+        error = tried(lambda: import_main(self.config["main"]))
+        if error:
             self.give_up(error)
+        self.options["main"] = True
         kernel.prctl(kernel.PR_SET_PDEATHSIG, 0)
         gc.collect()
         gc.freeze()
