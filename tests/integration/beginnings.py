@@ -75,6 +75,21 @@ def thread() -> None:
     threading.Thread(target=_wait_for_ever, daemon=True).start()
 
 
+def every_other(flag: str) -> None:
+    try:
+        os.mkdir(flag)
+    except FileExistsError:
+        os.rmdir(flag)
+        raise RuntimeError("not my turn") from None
+
+
+def only_the_first(flag: str) -> None:
+    try:
+        os.mkdir(flag)
+    except FileExistsError:
+        raise RuntimeError("one is enough") from None
+
+
 class NotThere:
     """Can be pickled, and loaded by nobody."""
 

@@ -99,7 +99,7 @@ def test_an_initializer_that_forks_or_leaves_a_thread(pool, context, initializer
     """Regression: the child that came back read the calls too, and answered."""
     ex = pool(2, context, initializer=initializer)
     log = tmp_path / "log"
-    assert [f.result(CAP_S) for f in [ex.submit(deeds.logged, str(log), i) for i in range(50)]] == list(range(50))
+    assert [f.result(CAP_S) for f in [ex.submit(deeds.note, str(log), i) for i in range(50)]] == list(range(50))
     assert sorted(map(int, lines(log))) == list(range(50)), "each was made once"
     if initializer is beginnings.child_goes_on:
         assert all(f.result(CAP_S) for f in [ex.submit(beginnings.is_its_own) for _ in range(50)])
@@ -108,16 +108,9 @@ def test_an_initializer_that_forks_or_leaves_a_thread(pool, context, initializer
 def test_some_workers_that_fail_break_nothing_while_others_work(pool, gate, tmp_path):
     """One in two has its way; the row of failures ends with each answer."""
     flag = tmp_path / "flag"
-    ex = pool(2, initializer=_every_other, initargs=(str(flag),), max_tasks_per_child=1, restart_intensity=(4, 0.05))
+    ex = pool(2, initializer=beginnings.every_other, initargs=(str(flag),), max_tasks_per_child=1, restart_intensity=(4, 0.05))
     assert [f.result(CAP_S) for f in [ex.submit(deeds.double, i) for i in range(20)]] == [2 * i for i in range(20)]
 
-
-def _every_other(flag):
-    try:
-        os.mkdir(flag)
-    except FileExistsError:
-        os.rmdir(flag)
-        raise RuntimeError("not my turn") from None
 
 
 def test_a_fork_that_hangs_on_its_way_is_late_too(pool, tmp_path, monkeypatch):
@@ -169,7 +162,7 @@ def test_a_preload_whose_child_comes_back(pool, tmp_path, monkeypatch, context):
     monkeypatch.syspath_prepend(tmp_path)
     ex = pool(2, context, preload=["deeds", "forking_preload"])
     log = tmp_path / "log"
-    assert [f.result(CAP_S) for f in [ex.submit(deeds.logged, str(log), i) for i in range(50)]] == list(range(50))
+    assert [f.result(CAP_S) for f in [ex.submit(deeds.note, str(log), i) for i in range(50)]] == list(range(50))
     assert len(lines(log)) == 50
     assert ex._pool.wardens == 1
 
@@ -274,7 +267,7 @@ def broken_by_the_warden(ex):
 def test_a_failing_pool_at_work_tries_on_slowly(pool, gate, tmp_path):
     """While a job runs the pool does not break for want of more workers; it costs next to nothing."""
     flag = tmp_path / "flag"
-    ex = pool(2, initializer=_only_the_first, initargs=(str(flag),), restart_intensity=INTENSITY)
+    ex = pool(2, initializer=beginnings.only_the_first, initargs=(str(flag),), restart_intensity=INTENSITY)
     log = tmp_path / "log"
     running = ex.submit(deeds.gated, str(log), gate.path, 1)
     wait_for_lines(log, 1)
@@ -289,10 +282,3 @@ def test_a_failing_pool_at_work_tries_on_slowly(pool, gate, tmp_path):
     gate.open()
     assert running.result(CAP_S) == 1
     assert second.result(CAP_S) == 4
-
-
-def _only_the_first(flag):
-    try:
-        os.mkdir(flag)
-    except FileExistsError:
-        raise RuntimeError("one is enough") from None
