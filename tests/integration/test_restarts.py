@@ -23,8 +23,7 @@ def broken(ex):
     """Let a pool break over some jobs; return why, when all of them were told."""
     futures = []
     with contextlib.suppress(PoolBroken):  # it may break before the last of them
-        for number in range(JOBS):
-            futures.append(ex.submit(deeds.double, number))
+        futures.extend(ex.submit(deeds.double, number) for number in range(JOBS))
     for future in futures:
         error = future.exception(CAP_S)
         assert isinstance(error, PoolBroken)
@@ -108,7 +107,8 @@ def test_an_initializer_that_forks_or_leaves_a_thread(pool, context, initializer
 def test_some_workers_that_fail_break_nothing_while_others_work(pool, gate, tmp_path):
     """One in two has its way; the row of failures ends with each answer."""
     flag = tmp_path / "flag"
-    ex = pool(2, initializer=beginnings.every_other, initargs=(str(flag),), max_tasks_per_child=1, restart_intensity=(4, 0.05))
+    rules = {"max_tasks_per_child": 1, "restart_intensity": (4, 0.05)}
+    ex = pool(2, initializer=beginnings.every_other, initargs=(str(flag),), **rules)
     assert [f.result(CAP_S) for f in [ex.submit(deeds.double, i) for i in range(20)]] == [2 * i for i in range(20)]
 
 
@@ -218,8 +218,7 @@ def test_workers_that_are_killed_whenever_they_come(pool):
     with Killer(pids_of_workers(ex)):
         futures = []
         with contextlib.suppress(PoolBroken):
-            for number in range(5):
-                futures.append(ex.submit(deeds.nap, 5 + number))
+            futures.extend(ex.submit(deeds.nap, 5 + number) for number in range(5))
         for future in futures:
             assert future.outcome(CAP_S).status == "crashed"
             assert isinstance(future.exception(), WorkerCrashed | PoolBroken)
