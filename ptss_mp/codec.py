@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-import sys
 from typing import Any
 
 from . import pickling, wire
 from .wire import BOOL, BYTES, EXIT_CODE_MAX, FLOAT, INT, INT_MAX, NONE, PICKLE, STACK_GLOBAL, STR
+
+# Files from which a worker calls what is the program's own.
+_OURS = {__file__.replace("codec.py", name) for name in ("codec.py", "worker.py", "mainmodule.py", "warden/child.py")}
 
 
 def describe(error: BaseException, keep: bool = True, more: str = "") -> bytes:
@@ -66,8 +68,7 @@ def _text(error: BaseException) -> str:
 
 def _own_part(trace: Any) -> Any:
     """Return the traceback without the worker's own frames at its beginning."""
-    ours = (__file__, sys.modules[wire.__name__.rpartition(".")[0] + ".worker"].__file__)
-    while trace and trace.tb_frame.f_code.co_filename in ours:
+    while trace and trace.tb_frame.f_code.co_filename in _OURS:
         trace = trace.tb_next
     return trace
 

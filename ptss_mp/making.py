@@ -58,6 +58,8 @@ def make_pool(
         0 if start_timeout is None else duration_ns(start_timeout, "start_timeout"),
     )
     config = _config(workers, _spawns(mp_context), _initializer(initializer, initargs), _modules(preload), capture)
+    if start_timeout is not None:
+        config["options"]["say_ready"] = True  # a fork may hang in what a preload has registered for forks
     slots = 2 * (workers + spares) + 16  # the dying keep theirs until they are reaped
     title = name or f"ptss_mp-{next(_numbers)}"
     pool = Pool(core, config, slots, capture == "tee", title, max_pending=max_pending)

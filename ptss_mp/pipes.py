@@ -11,6 +11,7 @@ from typing import Any
 
 from . import rlimits
 
+FELL_THROUGH = 77  # status of a forked child that came back to where a job or an import was begun; nobody reads it
 # Where a worker's own descriptors stand; 0 is /dev/null, 1 and 2 are the job's streams.
 CALLS_FD, ANSWERS_FD, FAULT_FD, PAGE_FD, OUT_FD, ERR_FD, LOG_FD, BOOT_FD = range(3, 11)
 

@@ -23,7 +23,7 @@ from typing import Any
 from . import attempt, marker, rlimits, wire
 from .codec import describe, encode, is_one_of, with_blobs
 from .hygiene import Hygiene
-from .mainmodule import import_main, tell
+from .mainmodule import import_main, tell, tried
 from .marker import (
     BLOB,
     BLOBS_AT,
@@ -38,7 +38,7 @@ from .marker import (
     STARTED,
     VALUES_AT,
 )
-from .pipes import ANSWERS_FD, CALLS_FD, ERR_FD, LOG_FD, OUT_FD, leave, read_rest, write_all
+from .pipes import ANSWERS_FD, CALLS_FD, ERR_FD, FELL_THROUGH, LOG_FD, OUT_FD, leave, read_rest, write_all
 from .wire import ANSWERS, CALLS, COSTS, FACT, NONE, OK, VALUE, WITH_COSTS
 
 FLUSH_NS = 200_000  # answers wait at most so long for company
@@ -46,7 +46,6 @@ PROVEN_RUNS = 100  # clean, silent and short runs after which a function is look
 LONG_NS = 100_000  # a longer run is always looked at: 15 µs of checks are a seventh of it at most
 TIDY_NS = 1_000_000  # proven functions: hygiene before the next batch, at most so often
 HELD_NS = 1_000_000_000  # a hold lasts microseconds; one that outlasts this was written by a job
-FELL_THROUGH = 77  # status of a forked child that came back into the loop; nobody reads it
 
 
 class Loop:
@@ -314,8 +313,7 @@ class Loop:
             self.retire()  # the next one is born with it: what an import takes is no job's time
         elif not self.main_ready:
             self.main_ready = True
-            try:
-                import_main(pickle.loads(data))
-            except BaseException as error:  # no worker could do better: the pool ends, and says why
+            error = tried(lambda: import_main(pickle.loads(data)))
+            if error:  # no worker could do better: the pool ends, and says why
                 tell(error)
                 os._exit(1)

@@ -553,12 +553,12 @@ def own_part(stack: str) -> str:
     """Return a stack as faulthandler wrote it, without the frames below the job's."""
     kept, ours = [], False
     for line in stack.splitlines(keepends=True):
-        ours = (ours or _WORKER in line) and line.startswith("  File ")
+        ours = (ours or any(file in line for file in _OURS)) and line.startswith("  File ")
         if not ours:
             kept.append(line)
     return "".join(kept)
 
 
-_WORKER = f'"{os.path.join(os.path.dirname(wire.__file__), "worker.py")}"'
+_OURS = tuple(f'"{os.path.join(os.path.dirname(wire.__file__), name)}"' for name in ("worker.py", "warden/child.py"))
 _CELL = struct.Struct("@4Q")
 assert KEPT_BYTES <= TEE_BYTES

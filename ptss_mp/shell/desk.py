@@ -300,7 +300,7 @@ class Desk:
     def _settle_late(self, future: Future[Any]) -> None:
         broken = self.broken
         report = Report("crashed" if broken else "cancelled", monotonic_ns())
-        report.error, report.cause = str(broken or "the pool has ended"), broken
+        report.error, report.cause = str(broken or "the pool has ended").partition("\n")[0], broken
         self.ends[report.status] += 1
         self.weights.add(EXIT_STATUS[Status(report.status)])
         future._report = report

@@ -30,6 +30,7 @@ from .hire import Warden, await_deaths, surroundings, sweep
 from .poller import ANSWERS_RANK, CLOCK_RANK, DEATH_RANK, WARDEN_RANK, WRITE_RANK, Poller
 from .records import levels
 from .report import Report
+from .unready import last_words, too_late
 from .verdicts import explain, judge, lost
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class Supervisor(Desk):
         self.main_told = self.halted = False
         self.quit_at = self.warden_by = NEVER  # until then: idle workers leave; the warden is ready
         self.unexplained = 0
+        self.why = ""  # the last worker or warden that was asked for did not come
         self.tag = ""
         self.thread = threading.Thread()  # until `start`
 
@@ -169,10 +171,14 @@ class Supervisor(Desk):
             self.events.append(on.WorkerReady(monotonic_ns(), number))
 
     def _unborn(self, number: int, why: str) -> None:
-        if self.config.get("why") != why:
-            self.config["why"] = why
-            self.callbacks.log(WARNING, "%s cannot have another worker at the moment: %s", self.name, why)
+        self._note(why)
         self.events.append(on.WorkerDied(monotonic_ns(), number, 0, "crashed", False))
+
+    def _note(self, why: str) -> None:
+        """Remember why a worker did not come; say it, unless it is what was said last."""
+        if self.why != why:
+            self.why = why
+            self.callbacks.log(WARNING, "%s cannot have another worker at the moment: %s", self.name, why)
 
     def _sentenced(
         self, threads: bytes, number: int, job: int, why: int, at: int, observed: int, peak: int, cpu: int, dumping: int
@@ -192,6 +198,7 @@ class Supervisor(Desk):
         warden = self.warden
         assert warden
         self._hear(None)
+        self.warden = None
         for fd in (warden.pidfd, warden.sock.fileno()):
             self.poller.unwatch(fd)
         how = warden.exit_text()
@@ -203,13 +210,13 @@ class Supervisor(Desk):
             self._forget(channel)
         sweep(warden.tag)
         started = {*warden.slots, *warden.unforked}
-        self.warden = None
         warden.close()
         if self.halted or self.broken:
             return
         if not warden.ready:
             self._break(f"the warden ended {how} before it was ready; its standard error may say why")
             return
+        self.why = f"it ended {how}; a job that kills its parent can do that, and the kernel's OOM killer (dmesg)"
         self.callbacks.log(WARNING, "the warden of %s ended %s; its jobs failed, another is started", self.name, how)
         self.events += [on.WorkerDied(monotonic_ns(), worker, 0, "crashed", True) for worker in sorted(started)]
         self._hire()
@@ -261,8 +268,12 @@ class Supervisor(Desk):
         channel.died_at = monotonic_ns()
         self.unexplained = self.unexplained or channel.died_at + STATUS_NS
 
-    def _bury(self, channel: Channel) -> None:
-        """Nothing of the worker can run any more: take its last answers, judge, tell the core."""
+    def _bury(self, channel: Channel, late: str = "") -> None:
+        """Nothing of the worker can run any more: take its last answers, judge, tell the core.
+
+        Args:
+            late: it was killed for it was not ready in time, in words.
+        """
         if channel.buried:
             return
         found: dict[int, Answer] = {}
@@ -286,9 +297,8 @@ class Supervisor(Desk):
         self.pass_on(report, job)  # also what no answer has told
         if channel.failure and channel.greeted:
             self._break(f"a worker cannot import the program's main module:\n{channel.failure.traceback}")
-        elif channel.failure:
-            self.callbacks.log(WARNING, "an initializer raised %s: %s", channel.failure.type_name, channel.failure.text)
-            self.config["why"] = f"{channel.failure.type_name}: {channel.failure.text}\n{channel.failure.traceback}"
+        elif not (job or channel.greeted or self.halted) and self.warden:
+            self._note(last_words(channel, report, late, bool(self.config["options"]["initializer"])))
         elif channel.dismissed and why == "crashed" and not job:
             why = "left"
         ready = bool(job) or channel.greeted  # else it died before it could take a job
@@ -365,16 +375,20 @@ class Supervisor(Desk):
         if channel is None:
             if self.warden and self.warden.unfork(command.worker):
                 self._unborn(command.worker, "those who leave are not reaped in time")
+            else:
+                self._note("the warden has not forked it in time (start_timeout): an import may hang there")
             return
         if channel.verdict or channel.buried:
             return
+        late = not (channel.greeted or self.halted) and command.why == "crashed" and self.core.start_timeout_ns
+        told = too_late(channel, late) if late else ""
         if not channel.kill(command.job):
             self._retire(do.RetireWorker(command.worker))  # what runs there now is innocent: it leaves once it is done
             return
         channel.verdict = (command.job, command.why)
         if self.warden:
             self.warden.killed(channel.number, command.job, command.why)
-        self._bury(channel)
+        self._bury(channel, told)
 
     def _revoke(self, command: do.Revoke) -> None:
         channel = self.channels.get(command.worker)
@@ -418,7 +432,7 @@ class Supervisor(Desk):
 
     def _halt(self, command: do.Halt) -> None:
         if command.broken:
-            self._break(command.broken + (f"; the last one: {self.config['why']}" if "why" in self.config else ""))
+            self._break(command.broken + (f"; the last time {self.why}" if self.why else ""))
             return
         self.halted = True
         self.quit_at = monotonic_ns() + QUIT_NS

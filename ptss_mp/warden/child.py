@@ -17,7 +17,7 @@ import sys
 from typing import Any
 
 from .. import attempt, logs, wire
-from ..mainmodule import import_main, tell
+from ..mainmodule import import_main, tell, tried
 from ..marker import PAGE_BYTES, READY, RESIDENT
 from ..pipes import ANSWERS_FD, BOOT_FD, CALLS_FD, ERR_FD, FAULT_FD, LOG_FD, OUT_FD, PAGE_FD, Stream
 from ..wire import ANSWERS
@@ -45,8 +45,10 @@ def spawned() -> None:
     close_rest()
     for fd in (CALLS_FD, ANSWERS_FD, FAULT_FD, PAGE_FD, OUT_FD, ERR_FD, LOG_FD):
         os.set_inheritable(fd, False)
-    for name in boot["preload"]:
-        __import__(name)
+    error = tried(lambda: [__import__(name) for name in boot["preload"]])
+    if error:
+        tell(error)
+        os._exit(1)
     begin(boot["warden"], boot["options"], boot["main"])
 
 
@@ -99,13 +101,13 @@ def begin(warden: int, options: dict[str, Any], main: dict[str, Any] | None = No
     gc.enable()
     wire.outer_workers = options["workers"]
     attempt.begin()
+    os.register_at_fork(after_in_child=_let_go)
     if (main and not _import_main(main, options)) or (options["initializer"] and not _initialize(options)):
         os._exit(1)
     words = memoryview(page).cast("Q")
     loop = Loop(page, words, options)
     out.told = err.told = loop.hear
     logs.forward(options["levels"], loop.hear)
-    os.register_at_fork(after_in_child=_let_go)
     words[RESIDENT] = proc.resident_bytes()
     words[READY] = 1
     with contextlib.suppress(BrokenPipeError):  # it is wanted no more
@@ -114,7 +116,7 @@ def begin(warden: int, options: dict[str, Any], main: dict[str, Any] | None = No
 
 
 def _let_go() -> None:
-    """What a job forks by `os.fork` can neither answer for a later job nor read its calls; the numbers stay taken."""
+    """What is forked here by `os.fork` can neither answer for a job nor read the calls; the numbers stay taken."""
     with contextlib.suppress(OSError):
         try:
             nothing = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
@@ -132,9 +134,8 @@ def _nothing(*_: Any) -> None:
 
 def _import_main(main: dict[str, Any], options: dict[str, Any]) -> bool:
     """Import the program's main module; tell what that raised: behind the word of a worker that came so far."""
-    try:
-        import_main(main)
-    except BaseException as error:  # no worker could do better: the pool ends, and says why
+    error = tried(lambda: import_main(main))
+    if error:  # no worker could do better: the pool ends, and says why
         os.write(ANSWERS_FD, ANSWERS.pack(0, 0))
         tell(error)
         return False
@@ -144,10 +145,12 @@ def _import_main(main: dict[str, Any], options: dict[str, Any]) -> bool:
 
 def _initialize(options: dict[str, Any]) -> bool:
     """Run the pool's initializer; tell what it raised."""
-    try:
+
+    def initialize() -> None:
         function, args = pickle.loads(options["initializer"])
         function(*args)
-    except BaseException as error:
+
+    error = tried(initialize)
+    if error:
         tell(error)
-        return False
-    return True
+    return error is None

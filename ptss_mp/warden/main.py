@@ -29,7 +29,7 @@ import time
 from typing import Any, NoReturn
 
 from .. import marker
-from ..mainmodule import import_main
+from ..mainmodule import import_main, tried
 from . import child, fences, kernel, proc, protocol
 from .census import Census
 from .cgroup import Group
@@ -53,9 +53,8 @@ def main(control: int, parent: int, nudge: int, limits: int, told: int) -> NoRet
         file.seek(0)
         config: dict[str, Any] = pickle.load(file)
     warden = Warden(sock, parent, nudge, limits, config)
-    try:
-        import_all(config, warden.options)
-    except BaseException as error:
+    error = tried(lambda: import_all(config, warden.options))
+    if error:
         warden.give_up(error)
     warden.run()
 
@@ -168,11 +167,10 @@ class Warden:
     def import_main(self) -> None:
         """Import the program's main module, for the workers forked from now on."""
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # as at the start: it may hang
-        try:
-            import_main(self.config["main"])
-            self.options["main"] = True
-        except BaseException as error:
+        error = tried(lambda: import_main(self.config["main"]))
+        if error:
             self.give_up(error)
+        self.options["main"] = True
         kernel.prctl(kernel.PR_SET_PDEATHSIG, 0)
         gc.collect()
         gc.freeze()

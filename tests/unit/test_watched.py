@@ -15,7 +15,7 @@ KEEP = 1 << 16
 @pytest.fixture
 def talkative():
     page, out = marker.seal_page("test"), os.memfd_create("test")
-    watched = Watched(1, 1, os.getpid(), os.pidfd_open(os.getpid()), page, (out,))
+    watched = Watched(1, 1, os.getpid(), os.pidfd_open(os.getpid()), page, (out,), 0)
     os.close(page)
     yield watched, out
     watched.close()
