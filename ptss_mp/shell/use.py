@@ -11,7 +11,7 @@ from ..core.restart import Retries
 from ..declare import Task
 from ..retrying import Retry
 from ..rules import Rules
-from ..warden.protocol import PIDS_GROUP
+from ..warden.protocol import MEMORY_GROUP, PIDS_GROUP
 
 if TYPE_CHECKING:
     from ..pool import Pool
@@ -71,6 +71,8 @@ class Use:
         pool.notice_main(self.only)
         if rules.processes:
             pool.groups.add(PIDS_GROUP)
+        if rules.memory_bytes:
+            pool.groups.add(MEMORY_GROUP)
         self.deadline_ns = rules.deadline_ns
         self.special = False
 

@@ -295,11 +295,17 @@ class Group:
         one = self._places[MEMORY].version == 1
         return int(self._again(MEMORY, "memory.usage_in_bytes" if one else "memory.current"))
 
-    def held_bytes(self) -> int:
-        """Return the memory that cannot be given up: anonymous and shared (tmpfs, memfd), of all members together."""
+    def held_bytes(self) -> tuple[int, int]:
+        """Return the memory that cannot be given up, of all members together: anonymous, and shared (tmpfs, memfd)."""
         one = self._places[MEMORY].version == 1
-        names = ("total_rss", "total_shmem") if one else ("anon", "shmem")
-        return sum(int(value) for name, value in self._table("memory.stat") if name in names)
+        table = dict(self._table("memory.stat"))
+        anonymous, shared = ("total_rss", "total_shmem") if one else ("anon", "shmem")
+        return int(table.get(anonymous, 0)), int(table.get(shared, 0))
+
+    @property
+    def counts_memory(self) -> bool:
+        """True if it is under the memory controller."""
+        return MEMORY in self._places
 
     def oom_kills(self) -> int:
         """Return how many members the kernel's OOM killer has killed for this group's limit."""

@@ -180,7 +180,7 @@ class Limits:
 
     def _begin_metering(self, worker: Watched) -> None:
         try:
-            worker.meter = worker.meter or Meter(worker.pid, worker.base_bytes)
+            worker.meter = worker.meter or Meter(worker.pid, worker.base_bytes, worker.group)
         except OSError:
             return  # it is gone; or no descriptor is left here, then the next look tries again
         worker.meter.begin(worker.words[marker.CPU])

@@ -156,7 +156,7 @@ def _limits_memory(group: Group) -> str:
     room = mmap.mmap(-1, TOUCHED_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     for at in range(0, TOUCHED_BYTES, mmap.PAGESIZE):
         room[at] = 1
-    charged, held = group.charged_bytes() - before, group.held_bytes()
+    charged, held = group.charged_bytes() - before, sum(group.held_bytes())
     if min(charged, held) < TOUCHED_BYTES // 2:
         return f"{TOUCHED_BYTES} bytes were touched, {charged} were charged, {held} are told as held"
     return ""

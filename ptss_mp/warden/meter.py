@@ -13,6 +13,7 @@ import os
 import time
 
 from . import proc
+from .cgroup import Group
 
 FILL_BYTES_PER_S = 4 << 30  # no faster does a job fill memory (0.2 to 0.5 GiB/s were seen here)
 MIN_NS = 1_000_000  # between two samples
@@ -30,13 +31,16 @@ class Meter:
     Args:
         pid: the worker's.
         base_bytes: resident memory of the warden at the fork: what was preloaded is nobody's.
+        group: its control group, if it has one: that knows memory best.
 
     Attributes:
         memory_at, cpu_at: when to sample again.
     """
 
-    def __init__(self, pid: int, base_bytes: int) -> None:
+    def __init__(self, pid: int, base_bytes: int, group: Group | None) -> None:
         self.pid, self.base_bytes = pid, base_bytes
+        self._group = group if group and group.counts_memory and pid in group.members() else None
+        self._files_from = 0
         self.memory_at = self.cpu_at = 0
         self._task = f"/proc/{pid}/task"
         self._shared_bytes = self._exact_until = 0  # counted more than once in the rough sum, and how long that is good
@@ -60,6 +64,8 @@ class Meter:
             cpu_mark: CPU time of the worker at its start, by its own word, which may be a lie: it counts up to now.
         """
         self.memory_at = self.cpu_at = self._exact_until = 0
+        with contextlib.suppress(OSError):
+            self._files_from = self._group.held_bytes()[1] if self._group else 0
         self._cpu_from = self._cpu() - max(0, self._clock() - cpu_mark)
 
     # ---- memory
@@ -67,13 +73,20 @@ class Meter:
     def memory(self, limit: int, others: int, now: int) -> int:
         """Return the bytes held beyond the warden's; set `memory_at`.
 
-        The sum of what its processes hold, as long as that is within the limit, or no child shares memory with the
-        worker; else the proportional shares, in which what is shared counts once.  These cost 80 µs per MiB, so they
-        are asked for a fifth of the time at most, and in between the sum less what it counted twice must do.
+        By its control group, where it has one: nothing is counted twice there, and files in memory (memfd, tmpfs)
+        count if they were written since the attempt's beginning.  Else the sum of what its processes hold, as long as
+        that is within the limit, or no child shares memory with the worker; else the proportional shares, in which
+        what is shared counts once.  These cost 80 µs per MiB, so they are asked for a fifth of the time at most, and
+        in between the sum less what it counted twice must do.
 
         Args:
             others: processes outside this tree that share the warden's memory, itself included.
         """
+        if self._group:
+            with contextlib.suppress(OSError):
+                held = self._charged(self._group, limit)
+                self.memory_at = _later(now, (limit - held) * 1_000_000_000 // FILL_BYTES_PER_S, MEMORY_MAX_NS)
+                return held
         below = self._below()
         held = self._resident() + sum(map(proc.resident_bytes, below)) - self.base_bytes
         forks = [pid for pid in below if proc.stack_start(pid) == self._stack] if held > limit else []
@@ -85,6 +98,13 @@ class Meter:
             held -= self._shared_bytes
         self.memory_at = _later(now, (limit - held) * 1_000_000_000 // FILL_BYTES_PER_S, MEMORY_MAX_NS)
         return max(0, held)
+
+    def _charged(self, group: Group, limit: int) -> int:
+        most = group.charged_bytes() - self._files_from  # the cache of its files too, which can be given up
+        if most <= limit:
+            return max(0, most)
+        anonymous, files = group.held_bytes()
+        return anonymous + max(0, files - self._files_from)
 
     def _resident(self) -> int:
         try:

@@ -80,6 +80,23 @@ def _fill(flags: int) -> None:
         whole[at : at + MIB] = b"x" * MIB
 
 
+def _memfd() -> None:
+    fd = os.memfd_create("hog")
+    try:
+        for _ in range(MOST_BYTES // MIB):
+            os.write(fd, b"x" * MIB)
+    finally:
+        os.close(fd)
+
+
+def write_memfd(mib: int) -> int:
+    """Leave so much in a file in memory that stays open in this worker; return its pid."""
+    fd = os.memfd_create("kept")
+    for _ in range(mib):
+        os.write(fd, b"x" * MIB)
+    return os.getpid()
+
+
 def _forked() -> None:
     child = os.fork()
     if not child:
@@ -107,6 +124,7 @@ HOGS: dict[str, Callable[[], None]] = {
     "8 threads": _threads,
     "private mmap": lambda: _fill(mmap.MAP_PRIVATE),
     "shared mmap": lambda: _fill(mmap.MAP_SHARED),
+    "memfd": _memfd,
     "forked child": _forked,
     "program": _program,
     "swallowed": _swallowed,
