@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     )
     from .executor import Executor, ExecutorView, Snapshot, Subscription
     from .future import Future
+    from .host import capabilities
     from .observe.story import Event
     from .outcome import Outcome, Status
     from .pool import State
@@ -81,6 +82,7 @@ __all__ = [
     "TaskSkipped",
     "TaskTimeout",
     "WorkerCrashed",
+    "capabilities",
     "current",
     "task",
 ]
@@ -97,6 +99,7 @@ _ROOM_OF = {
     "Snapshot": "executor",
     "Subscription": "executor",
     "Future": "future",
+    "capabilities": "host",
     "Outcome": "outcome",
     "Status": "outcome",
     "State": "pool",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple, NoReturn, Self, TypeVar
 
-from . import wire
+from . import host, wire
 from .core.job import NEVER
 from .declare import Options, Task
 from .declare import options as make_options
@@ -366,6 +366,13 @@ class ExecutorView(Maps):
         from .observe.metrics import metrics
 
         return metrics(self._pool, self.status())
+
+    def capabilities(self) -> Mapping[str, str]:
+        """Return how each limit is held on this machine: limit -> "kernel", "polled" or "absent" (`host.capabilities`).
+
+        Tried for real each time, which takes a fifth of a second.
+        """
+        return host.capabilities()
 
     def story(self, future: Future[Any]) -> list[Event]:
         """Return what is remembered of a job's life, oldest first (the last 10,000 jobs or so)."""

@@ -9,10 +9,12 @@ import os
 import platform
 import re
 import resource
+import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ..host import means_of_limits
 from ..units import shown_size
 from . import text
 from .exits import CommandError, Exit
@@ -45,15 +47,17 @@ def doctor(args: argparse.Namespace) -> int:
         promises = _promises(interrupts)
     if interrupts.number is not None:
         raise CommandError(Exit.SIGNALLED + interrupts.number, "")
+    limits = _limits()
     extras = [_extra(name, packages) for name, packages in EXTRAS.items()]
-    bad = sum(finding.good is False for finding in (*machine, *promises))
+    bad = sum(finding.good is False for finding in (*machine, *promises, *limits))
     if args.json:
-        parts = {"machine": machine, "promises": promises, "extras": extras}
+        parts = {"machine": machine, "promises": promises, "limits": limits, "extras": extras}
         data = {part: [_as_dict(finding) for finding in found] for part, found in parts.items()}
         text.emit_all(json.dumps({"schema": SCHEMA, "ok": not bad, **data}, indent=2) + "\n")
     else:
         _tell("this machine", machine)
         _tell("promises, tried just now", promises)
+        _tell("how limits are held here, tried just now", limits)
         _tell("extras", extras)
         text.say(f"{bad} of these will not do" if bad else "all that is needed is here, and all promises hold")
     return Exit.FAILED if bad else Exit.OK
@@ -197,6 +201,21 @@ def _promises(interrupts: Interrupts) -> list[Finding]:
         pool.kill_workers()
         pool.shutdown()
     return [Finding(trial.promise, trial.held, trial.seen, {}) for trial in (*trials, nothing_left())]
+
+
+# ---- Limits.
+
+
+def _limits() -> list[Finding]:
+    """Return how each limit of options is held here; one that is not will do for nobody who asks for it."""
+    try:
+        found = means_of_limits()
+    except (OSError, subprocess.SubprocessError) as error:
+        return [Finding("limits", False, str(error), {})]
+    return [
+        Finding(limit, means.how != "absent", f"{means.how}: {means.why}", {"how": means.how})
+        for limit, means in found.items()
+    ]
 
 
 # ---- Extras.

@@ -21,12 +21,14 @@ PROMISES = [
 ]  # fmt: skip
 MACHINE = ["python", "kernel", "pidfd", "/proc", "cpus", "open files", "processes", "memory", "user"]
 
+LIMITS = ["timeout", "deadline", "memory", "cpu_time", "processes", "open_files", "file_size"]
+
 
 def test_people_read_it_on_stderr():
     ended = ptss_mp("doctor")
     assert (ended.status, ended.out) == (0, ""), ended
     assert ended.lines[-1] == "all that is needed is here, and all promises hold"
-    for name in (*MACHINE, *PROMISES):
+    for name in (*MACHINE, *PROMISES, *LIMITS):
         assert any(re.match(rf"  (ok|--)  {re.escape(name)}  ", line) for line in ended.lines), (name, ended)
     assert not any(line.startswith("  NO") for line in ended.lines)
 
@@ -38,6 +40,8 @@ def test_programs_read_it_on_stdout():
     assert (data["schema"], data["ok"]) == (1, True)
     assert [entry["name"] for entry in data["machine"]] == MACHINE
     assert [(entry["name"], entry["ok"]) for entry in data["promises"]] == [(name, True) for name in PROMISES]
+    assert [entry["name"] for entry in data["limits"]] == LIMITS
+    assert {entry["how"] for entry in data["limits"]} == {"kernel", "polled"}
     machine = {entry["name"]: entry for entry in data["machine"]}
     assert machine["cpus"]["usable"] >= 1
     assert machine["python"]["version"].startswith("3.")

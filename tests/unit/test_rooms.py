@@ -47,6 +47,7 @@ ROOMS: dict[str, set[str]] = {
     "pool": BYTES | WORDS | {"future", "core", "handlers", "pickling", "shell"},
     "making": WORDS | {"core", "pool", "submission"},
     "mapping": WORDS | {"future", "outcome", "core.job", "observe.progress"},
+    "host": {"shell.hire", "warden"},
     "executor": BELOW,
     "joblib": WORDS | {"executor", "future", "pool"},
     "jobsimport": WORDS | {"pickling"},
