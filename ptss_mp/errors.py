@@ -48,7 +48,9 @@ class QueueFull(PtssError, queue.Full):
 
 
 class PoolBroken(PtssError, BrokenProcessPool):
-    """Workers cannot be started; the pool said why and gave up (restart intensity).
+    """Workers cannot be started; the pool gave up (restart intensity).
+
+    Its text says how often within what time, and what the last of them raised, printed, or where it hung.
 
     Attributes:
         pool_usable: always False.

@@ -423,10 +423,11 @@ class Executor(ExecutorView):
         fresh: a process of its own for each attempt.
         max_pending: `submit` blocks while so many jobs are held.
         spares: warm idle workers beyond `max_workers`; default 1, with an initializer 0.
-        start_timeout: seconds within which a worker must be ready.
+        start_timeout: seconds within which a worker must be ready, and the warden; default: they may take any time.
         capture: what jobs print: "tee": kept for the outcome (the last 64 KiB of each stream), and written through
             the program's own streams when the attempt ends; True: kept only; False: the program's, as it comes.
-        restart_intensity: (n, seconds): more than n unexplained deaths in that time break the pool.
+        restart_intensity: (n, seconds): more than n deaths that no job explains (workers that were never ready, the
+            warden) in that time break the pool, or more than n in a row, whatever time they take.
         name: of threads and logs.
         backend: whose processes; "local": those of this machine.
 

@@ -319,7 +319,8 @@ class Supervisor(Desk):
             self._hear(None)
         now = monotonic_ns()
         if now >= self.warden_by:
-            self._break(f"the warden is not ready after {self.core.start_timeout_ns / 1e9:g} s: what it preloads hangs")
+            limit = f"{self.core.start_timeout_ns / 1e9:g} s (start_timeout)"
+            self._break(f"the warden is not ready after {limit}: what it preloads hangs, or needs longer")
         if now >= self.look_at:
             self.look(now)
         marks = {}

@@ -192,7 +192,7 @@ def test_a_deadline_that_only_orders_hinders_no_attempt(pool, log):
 
 
 def test_a_deadline_that_ends_an_attempt_is_the_end(pool, log):
-    view = pool(1).options(retries=9, timeout=30, deadline=0.3)
+    view = pool(1).options(retries=9, timeout=30, deadline=3)
     outcome = view.submit(tries.by_plan, str(log), "hang").outcome(CAP_S)
     assert (outcome.status, outcome.attempts) == ("deadline", 1)
 
