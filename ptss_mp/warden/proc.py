@@ -162,13 +162,13 @@ def status(pid: int) -> Status:
 
 def cpu_by_thread(pid: int) -> str:
     """Return a line per thread, the busiest first: number, name, what it does, CPU time so far; "" if it is gone."""
-    found = []
-    for thread in threads(pid)[:THREADS_MAX]:
-        try:
-            with open(f"/proc/{pid}/task/{thread}/stat", "rb") as f:
-                head, _, tail = f.read().rpartition(b")")
-        except OSError:
-            continue
+    read, found = [], []
+    with contextlib.suppress(OSError):  # no descriptor is left: then the kill says less
+        for thread in threads(pid)[:THREADS_MAX]:
+            with contextlib.suppress(*GONE), open(f"/proc/{pid}/task/{thread}/stat", "rb") as f:
+                read.append((thread, f.read()))
+    for thread, line in read:
+        head, _, tail = line.rpartition(b")")
         name = "".join(c if c.isprintable() else "?" for c in head.partition(b"(")[2].decode("utf-8", "replace"))
         fields = tail.split()
         seconds = (int(fields[11]) + int(fields[12])) * TICK_NS / 1e9

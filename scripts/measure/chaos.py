@@ -29,7 +29,7 @@ RETRIES = 2
 
 
 def pool(count, log):
-    """Run all jobs; print a line per outcome: number, status, attempts, pid of its worker, how often it was settled."""
+    """Run all jobs; write a line per outcome: number, status, attempts, pid of its worker, how often it was settled."""
     from ptss_mp import Executor
 
     settled = collections.Counter()
@@ -39,14 +39,17 @@ def pool(count, log):
         views = ex, ex.options(retries=RETRIES)
         futures = []
         for i in range(int(count)):
-            futures.append(views[i % 2].submit(jobs.logged, log, i, i % 3 * 0.002))
+            futures.append(views[i % 2].submit(jobs.logged, log, i, i % 3 * 0.01))
             futures[-1].add_done_callback(lambda _, i=i: settled.update([i]))
         for future in futures:
             future.outcome()
         ex.drain(60)
-        for i, future in enumerate(futures):
-            outcome = future.outcome()
-            print(i, outcome.status.value, outcome.attempts, outcome.worker_pid, settled[i])
+        with open(log + ".ends", "w", encoding="utf-8") as file:
+            for i, future in enumerate(futures):
+                outcome = future.outcome()
+                print(i, outcome.status.value, outcome.attempts, outcome.worker_pid, settled[i], file=file)
+        error = next((str(f.exception()) for f in futures if "pool cannot go on" in str(f.exception())), "")
+        print(error, flush=True)
 
 
 # ---- the measurement
@@ -160,7 +163,8 @@ def main(argv):
         killer.program = process.pid
         process.stdout.readline()
         rounds(killer, process, count, workers, wardens)
-        told = [line.split() for line in process.communicate(timeout=300)[0].splitlines()]
+        print(process.communicate(timeout=300)[0].strip() or "the pool lived")
+        told = [line.split() for line in Path(log + ".ends").read_text().splitlines()]
         killer.read()
     rows = [(int(a), b, int(c), int(d) if d.isdigit() else 0, int(e)) for a, b, c, d, e in told]
     wrong = judge(killer, rows, count)
