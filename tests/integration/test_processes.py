@@ -107,6 +107,14 @@ def test_a_bomb_of_three_hundred_is_put_out(pool, processes, tmp_path):
     wait_gone(pids(log), 2)
 
 
+def test_a_job_that_says_it_runs_not_is_counted_all_the_same(pool, tmp_path):
+    ex = pool(1)
+    log = tmp_path / "log"
+    outcome = ex.options(processes=2, timeout=20).submit(jobs.hide_and_fork, 6, str(log)).outcome(CAP_S)
+    assert outcome.status == "crashed"
+    wait_gone(pids(log), 1)
+
+
 PROGRAM = """
 import sys
 sys.path[:0] = [{package!r}, {here!r}]
