@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -191,6 +193,30 @@ def test_groups_of_a_warden_that_was_killed_are_removed_by_the_next(pool):
     wait_gone([warden], 5)
     until(lambda: view.submit(own_group).outcome(CAP_S).ok, "the next warden is at work")
     assert not groups_of(folder, warden)
+
+
+KILLED = """
+import os, sys, time
+sys.path[:0] = [{package!r}, {here!r}]
+from ptss_mp import Executor
+import limit_deeds as jobs
+if __name__ == "__main__":
+    ex = Executor(2)
+    ex.options(processes=9).submit(jobs.family, 3, 1_000)
+    print(ex.submit(os.getppid).result(30), flush=True)
+    time.sleep(1_000)
+"""
+
+
+def test_groups_of_a_program_that_was_killed_are_removed():
+    folder = place().folder
+    source = KILLED.format(package=ordinary.PACKAGE, here=ordinary.HERE)
+    with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout
+        warden = int(program.stdout.readline())
+        assert groups_of(folder, warden)
+        program.kill()
+    until(lambda: not groups_of(folder, warden), "its groups are removed", 5)
 
 
 @pytest.mark.parametrize("fenced", [True, False])
