@@ -18,6 +18,7 @@ from .core.graph import order
 from .declare import Options
 from .errors import InvalidOption
 from .jobsimport import describe, resolve
+from .rules import rules
 from .units import nearest
 
 __all__ = ["Plan", "Planned", "Stored", "TaskRef", "compile_jobs", "describe", "resolve"]
@@ -197,11 +198,12 @@ def _takes(row: dict[str, Any], by_variable: Mapping[str, str]) -> Iterator[tupl
 
 
 def _options(row: dict[str, Any]) -> Options:
-    """Return a task's options; its longest job name must be a legal one."""
+    """Return a task's options; its longest job name must be a legal one, its limits such as can be had here."""
     last = "" if row["items"] is None else f"[{len(row['items'])}]"
     try:
         Options(name=row["name"] + last)
         options = Options(**row["options"])
+        rules(options)  # also what this process may not allow
     except (InvalidOption, TypeError) as error:
         raise _bad(row, f"task {row['name']!r}: {error}") from None
     start, deadline = options.get("start_time"), options.get("deadline")

@@ -55,14 +55,14 @@ class Census:
         return found
 
     def _count(self, worker: Watched) -> int:
-        """Return how many live processes the running attempt has, itself included.
+        """Return how many live processes the attempt has, itself included; 0 if its group tells: not too many.
 
-        0 if none has begun, or if its group tells that they cannot be too many.
-        What was there before it began is an earlier job's, with all that it forks.
+        What was there when it was sent is an earlier job's, with all that it forks.  When it began is not asked: a job
+        can scribble on that.
         """
-        if not worker.job or fences.surely_within(worker.group, worker.processes):
+        if fences.surely_within(worker.group, worker.processes):
             return 0
-        since = worker.began + time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
+        since = worker.sent + time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
         count, todo, most = 1, [worker.pid], worker.processes + BEYOND_MAX
         while todo and count < most:
             for pid in _children(todo.pop()):

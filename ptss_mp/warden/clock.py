@@ -47,6 +47,7 @@ class Watched:
         group: its control group, None: it has none.
         job, began: the attempt that is marked, and the start that counts for it.
         processes: how many the attempt sent last may have, 0: as many as it likes (census.py).
+        sent: when the attempt looked at was sent, by the parent's word.
         looked_at: start and number as they stood in the page, to see whether they moved.
         bounded: the `processes` that its group was told.
         doomed: it was sent its last signal.
@@ -58,7 +59,8 @@ class Watched:
 
     __slots__ = (
         "attempt", "backstop_at", "base_bytes", "began", "bounded", "doomed", "group", "job", "looked_at", "meter",
-        "number", "out", "page", "pid", "pidfd", "processes", "seen_at", "slot", "tail", "talks", "trim_at", "words",
+        "number", "out", "page", "pid", "pidfd", "processes", "seen_at", "sent", "slot", "tail", "talks", "trim_at",
+        "words",
     )  # fmt: skip
 
     def __init__(
@@ -70,7 +72,7 @@ class Watched:
         self.words = memoryview(self.page).cast("Q")
         self.out = {os.dup(fd): 0 for fd in told}  # descriptor -> bytes given back so far
         self.tail = self.seen_at = self.job = self.began = self.backstop_at = self.trim_at = 0
-        self.processes = self.bounded = 0
+        self.processes = self.bounded = self.sent = 0
         self.attempt = -1
         self.looked_at = 0, 0
         self.doomed = self.talks = False
@@ -158,6 +160,7 @@ class Limits:
             worker.processes = 0
             return 0, 0, 0
         sent, timeout, deadline, memory, cpu, worker.processes = run
+        worker.sent = sent
         if done != worker.attempt:
             worker.attempt, worker.seen_at, worker.job = done, now, 0
         if not job or job != worker.job:  # the first start seen of an attempt stands

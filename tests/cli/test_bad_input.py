@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 
 import pytest
 
@@ -139,6 +140,13 @@ class TestPath:
 @BOTH
 def test_bad_file(tmp_path, command, source, words):
     assert_one_line(ptss_mp(command, jobs_file(tmp_path, source)), 65, *words)
+
+
+@BOTH
+def test_a_limit_beyond_what_may_be_allowed_here(tmp_path, command, monkeypatch, capsys):
+    monkeypatch.setattr(resource, "getrlimit", lambda _limit: (100, 200))
+    assert program.main([command, str(jobs_file(tmp_path, "@task(open_files=200)\ndef f(): ...\n"))]) == 65
+    assert "jobs.py:3: task 'f': open_files=200 and 11 of its worker's: 200 is" in capsys.readouterr().err
 
 
 def test_a_file_that_loops_at_import(tmp_path, monkeypatch, capfd):

@@ -228,6 +228,17 @@ def bomb(tokens: int, log: str) -> None:
             note(log, os.getpid())
 
 
+def hide_and_fork(children: int, log: str) -> None:
+    """Scribble into the page that no job runs, then fork."""
+    import gc
+
+    from ptss_mp import marker
+
+    loop = next(o for o in gc.get_objects() if type(o).__name__ == "Loop" and hasattr(o, "words"))
+    loop.words[marker.RUNNING] = 0
+    family(children, 1_000, log)
+
+
 def note(log: str, number: int) -> None:
     if log:
         with open(log, "ab", buffering=0) as file:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -107,6 +109,14 @@ def test_a_bomb_of_three_hundred_is_put_out(pool, processes, tmp_path):
     wait_gone(pids(log), 2)
 
 
+def test_a_job_that_says_it_runs_not_is_counted_all_the_same(pool, tmp_path):
+    ex = pool(1)
+    log = tmp_path / "log"
+    outcome = ex.options(processes=2, timeout=20).submit(jobs.hide_and_fork, 6, str(log)).outcome(CAP_S)
+    assert outcome.status == "crashed"
+    wait_gone(pids(log), 1)
+
+
 PROGRAM = """
 import sys
 sys.path[:0] = [{package!r}, {here!r}]
@@ -183,6 +193,30 @@ def test_groups_of_a_warden_that_was_killed_are_removed_by_the_next(pool):
     wait_gone([warden], 5)
     until(lambda: view.submit(own_group).outcome(CAP_S).ok, "the next warden is at work")
     assert not groups_of(folder, warden)
+
+
+KILLED = """
+import os, sys, time
+sys.path[:0] = [{package!r}, {here!r}]
+from ptss_mp import Executor
+import limit_deeds as jobs
+if __name__ == "__main__":
+    ex = Executor(2)
+    ex.options(processes=9).submit(jobs.family, 3, 1_000)
+    print(ex.submit(os.getppid).result(30), flush=True)
+    time.sleep(1_000)
+"""
+
+
+def test_groups_of_a_program_that_was_killed_are_removed():
+    folder = place().folder
+    source = KILLED.format(package=ordinary.PACKAGE, here=ordinary.HERE)
+    with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout
+        warden = int(program.stdout.readline())
+        assert groups_of(folder, warden)
+        program.kill()
+    until(lambda: not groups_of(folder, warden), "its groups are removed", 5)
 
 
 @pytest.mark.parametrize("fenced", [True, False])
