@@ -94,7 +94,7 @@ class Outcome(Generic[T]):
         cpu_time, wall_time: seconds of the last attempt, None if not measured.
         attempts: how many were begun; 0 if it never started.
         worker_pid: pid of the last worker, or None.
-        limit, observed: of a limit that was passed, in its unit (seconds, bytes).
+        limit, observed: of a limit that was passed, in its unit (seconds, bytes, processes).
         root: of a "dependency" end: the name of the job that failed first.
         resumed: settled from a journal; always False here.
         submitted, released, started, finished: aware UTC instants; None where it never came to that.

@@ -434,7 +434,8 @@ class Channel:
             report.err = self._output(self.err_fd, 1, err, err_to)
         if log_to > log:
             report.log = self._output(self.log_fd, 2, log, log_to)
-        self.out_at, self.err_at, self.log_at = out_to, err_to, log_to
+        if row[0] not in self.peeked:  # else it comes once more, and the files may have been emptied since
+            self.out_at, self.err_at, self.log_at = out_to, err_to, log_to
         return report
 
     def _output(self, fd: int, which: int, start: int, end: int) -> bytes:

@@ -124,6 +124,32 @@ def test_no_fork_goes_beyond_the_limit(group):
     until(lambda: group.members() == [], "all are dead and reaped")
 
 
+def unified() -> str:
+    """Return a group of version 2 that is this process's own, or skip."""
+    lines = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines() if " - cgroup2 " in line]
+    own = next(line for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::"))[3:]
+    folder = lines[0][4] + own if lines else ""
+    if not lines or not os.access(folder, os.W_OK) or not Path(folder, "cgroup.procs").exists():
+        pytest.skip("no hierarchy of version 2 is writable here")
+    return folder
+
+
+def test_version_2_kills_a_whole_group_at_once():
+    """Needs no controllers, so this much of version 2 can be seen on hybrid hosts too."""
+    folder = f"{unified()}/{Owner.me().name}"
+    os.mkdir(folder)
+    group = Group({PIDS: Place(2, folder)})
+    try:
+        member = Member(group)
+        assert [member.does(b"f") for _ in range(5)] == [b"f"] * 5
+        assert len(group.members()) == 6
+        assert group.kill() == 6
+        assert os.WTERMSIG(member.end()) == signal.SIGKILL
+        until(lambda: group.members() == [], "all are dead")
+    finally:
+        assert group.remove(5)
+
+
 def test_private_and_shared_memory_of_all_members_is_counted(group):
     first, second = Member(group), Member(group)
     before = sum(group.held_bytes())
