@@ -33,7 +33,6 @@ MS = 1_000_000
 BUDGET_NS = 1 * MS  # work queued at one worker: what depth costs EDF (0.5 ms seen: refilled at half)
 DEPTH = 64  # jobs queued at one worker; the answer page and the ring of limits have as many places
 PEEK_NS = 2 * MS  # a worker with more than one job out is looked at after so much silence
-METER_NS = 100 * MS  # somebody may have stopped the warden: so often it is told to go on while it has to measure
 WORD_NS = 50 * MS  # a job so far beyond its limit without a word of the warden is killed from here
 
 # by AnswerRow.end
@@ -305,8 +304,7 @@ class Scheduler(Crew):
             if late + patience <= now:
                 self._kill(worker, why, job if marked else 0)
                 return
-            metered = now + METER_NS if self.jobs[job].metered else NEVER
-            worker.watch = min(metered, late + patience)
+            worker.watch = min(NEVER, late + patience)
         elif any(j in self.jobs and self._limit_of(j, k) != NEVER for j, k in worker.queue.items()):
             worker.watch = now + WORD_NS
         if len(worker.queue) > 1:
@@ -396,8 +394,6 @@ class Scheduler(Crew):
                 watch = now + timeout + WORD_NS
             if key < _NEVER_KEY:
                 watch = min(watch, self._kills_at(job, key) + WORD_NS)
-            if spec.metered:
-                watch = min(watch, now + METER_NS)
             if spec.fresh:
                 worker.used_up = True
                 break

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 STATUS_NS = 1_000 * MS  # how long to wait for the warden's word on how a worker died: it may be starved, not only dead
 DEATHS_NS = 100 * MS  # how long to wait for workers that were sent SIGKILL when their warden was gone
+MEASURE_NS = 100 * MS  # a warden that somebody has stopped measures nothing for so long
 QUIT_NS = 1_000 * MS  # what idle workers have for their exit handlers when the pool ends
 
 
@@ -61,6 +62,7 @@ class Supervisor(Desk):
         self.warden: Warden | None = None
         self.wardens = 0
         self.main_told = self.halted = False
+        self.measure_at = NEVER  # when to see to it that the warden measures
         self.quit_at = self.warden_by = NEVER  # until then: idle workers leave; the warden is ready
         self.unexplained = 0
         self.why = ""  # the last worker or warden that was asked for did not come
@@ -92,7 +94,8 @@ class Supervisor(Desk):
 
     def _turn(self) -> None:
         self.events = []
-        at = min(self.core.wake_at, self.unexplained or NEVER, self.quit_at, self.warden_by, self.look_at)
+        at = min(self.core.wake_at, self.unexplained or NEVER, self.quit_at, self.warden_by)
+        at = min(at, self.look_at, self.measure_at)
         for _, handle, what in self.poller.ready(at, self.busy):
             handle(what)
         if self.halted:
@@ -315,7 +318,6 @@ class Supervisor(Desk):
     def _clock(self, _: Any) -> None:
         self.poller.timer_fired()
         if self.warden:
-            self.warden.wake_up()
             self._hear(None)
         now = monotonic_ns()
         if now >= self.warden_by:
@@ -323,6 +325,10 @@ class Supervisor(Desk):
             self._break(f"the warden is not ready after {limit}: what it preloads hangs, or needs longer")
         if now >= self.look_at:
             self.look(now)
+        if now >= self.measure_at:
+            self._keep_measuring(now)
+        if now < self.core.wake_at and not self.unexplained:
+            return
         marks = {}
         for channel in list(self.channels.values()):
             if channel.died_at and now - channel.died_at >= STATUS_NS:
@@ -334,6 +340,15 @@ class Supervisor(Desk):
         waiting = [c.died_at for c in self.channels.values() if c.died_at]
         self.unexplained = min(waiting) + STATUS_NS if waiting else 0
         self.events.append(on.Fired(monotonic_ns(), marks))
+
+    def _keep_measuring(self, now: int) -> None:
+        """Somebody may have stopped the warden: let it go on, as long as there is something to measure."""
+        first = (self.futures.get(next(iter(channel.given), 0)) for channel in self.channels.values())
+        if self.warden and any(future and future._use.spec.metered for future in first):
+            self.warden.wake_up()
+            self.measure_at = now + MEASURE_NS
+        else:
+            self.measure_at = NEVER
 
     # ------------------------------------------------------------------ commands
 
@@ -357,6 +372,8 @@ class Supervisor(Desk):
                 self.events.append(on.Answered(now, channel.number, [(job, on.REVOKED, now, 0)]))
         if mine and mine[0]._use.spec.metered and not self._fits(channel, mine[0], now):
             return
+        if mine and mine[0]._use.spec.metered:
+            self.measure_at = min(self.measure_at, now + MEASURE_NS)
         if dispatch(channel, mine, self.warden, self.main_data, now):
             self.poller.watch(channel.calls_fd, WRITE_RANK, self._writable, channel, select.EPOLLOUT)
         if channel.violation:
