@@ -17,7 +17,7 @@ from .cgroup import Group
 
 FILL_BYTES_PER_S = 4 << 30  # no faster does a job fill memory (0.2 to 0.5 GiB/s were seen here)
 MIN_NS = 1_000_000  # between two samples
-MEMORY_MAX_NS = 100_000_000  # longer, and a machine faster than thought would pass the limit by far
+MEMORY_MAX_NS = 200_000_000  # longer, and a machine faster than thought would pass the limit by far
 CPU_MAX_NS = 60_000_000_000  # nothing is faster than all processors: it only bounds what a suspended machine does
 GRID_NS = 25_000_000  # samples that are not urgent come together: a wake for each of 64 workers would cost 10 %
 EXACT_SHARE = 4  # of the time between two exact looks, one part may be spent with looking
