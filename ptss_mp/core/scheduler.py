@@ -437,7 +437,7 @@ class Scheduler(Crew):
     def _end_grace(self) -> None:
         self.stop_at = NEVER
         for worker in list(self.workers.values()):
-            if worker.queue and not worker.leaving:
+            if worker.queue:  # also one that leaves once it is done
                 self._kill(worker, "interrupted", 0)
 
 

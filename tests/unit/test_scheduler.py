@@ -719,6 +719,19 @@ def test_stop_gives_grace_then_kills():
     assert drive.die(1, 1, "interrupted") == [do.Settle("interrupted", [1], []), do.Halt("")]
 
 
+def test_the_end_of_the_grace_ends_a_worker_too_that_was_left_to_its_last_job():
+    """It was to be killed for a job that had given way to another by then: the shell lets it leave by itself."""
+    drive = Drive(1)
+    drive.teach()
+    drive.submit(row(1, Spec(1, timeout_ns=S)), row(2))
+    assert drive.sent == {1: [1, 2]}
+    drive.wait(2 * S, {1: (1, drive.now)})
+    assert drive.all(do.KillWorker) == [do.KillWorker(1, "timeout", 1)]
+    drive.answer(1, 1)
+    drive.step(on.Stopped(drive.now, S))
+    assert drive.wait(S) == [do.KillWorker(1, "interrupted", 0)]
+
+
 def test_stopped_pool_makes_no_further_attempt_and_cancels_what_comes_back():
     drive = Drive()
     drive.teach()
