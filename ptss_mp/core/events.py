@@ -81,6 +81,16 @@ class WorkerDied(NamedTuple):
     ready: bool
 
 
+class Reaped(NamedTuple):
+    """The process of a worker whose death was told, perhaps at the word of its kill, has ended.
+
+    What its jobs held is free only now: a process that is dying still has its GPU.
+    """
+
+    now: int
+    worker: int
+
+
 class WardenDied(NamedTuple):
     """The process that forks and reaps went away by itself (its workers' deaths are told one by one)."""
 
@@ -121,6 +131,13 @@ class Resumed(NamedTuple):
     now: int
 
 
+class MemoryLooked(NamedTuple):
+    """The machine's free memory was looked at; while it is `short`, nothing shall start."""
+
+    now: int
+    short: bool
+
+
 class Closed(NamedTuple):
     """No further job will be submitted.  `drop`: what has not been sent is cancelled."""
 
@@ -136,6 +153,6 @@ class Stopped(NamedTuple):
 
 
 Event = (
-    Submitted | Answered | WorkerReady | Condemned | WorkerDied | WardenDied
-    | Recalled | Cancelled | Fired | Paused | Resumed | Closed | Stopped
+    Submitted | Answered | WorkerReady | Condemned | WorkerDied | Reaped | WardenDied
+    | Recalled | Cancelled | Fired | Paused | Resumed | MemoryLooked | Closed | Stopped
 )  # fmt: skip

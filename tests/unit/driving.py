@@ -57,6 +57,17 @@ class Drive:
         """A worker dies."""
         return self.step(on.WorkerDied(self.now, worker, job, why, ready))
 
+    def reap(self, worker):
+        """The process of a worker whose death was told has ended."""
+        return self.step(on.Reaped(self.now, worker))
+
+    def start(self):
+        """Let the workers come that the last step asked for; return their environments."""
+        asked = self.all(do.StartWorker)
+        for start in asked:
+            self.step(on.WorkerReady(self.now, start.worker))
+        return [dict(start.env) for start in asked]
+
     def wait(self, ns, marks=None):
         """Let time pass."""
         self.now += ns

@@ -24,7 +24,7 @@ ROOMS: dict[str, set[str]] = {
     "marker": {"wire"},
     "outcome": {"errors", "wire"},
     "core.events": {"core.job"},
-    "core.commands": {"core.job"},
+    "core.commands": {"core.job", "core.tokens"},
     "core": {"errors", "core"},
     "pickling": set(),
     "codec": {"wire", "errors", "pickling"},

@@ -1,0 +1,147 @@
+"""Admission: which worker may have a job that not any worker will do for, and what the job holds meanwhile.
+
+A job may need tokens, a process with certain variables in its environment, or
+a process that has run nothing yet.  Tokens are taken when it is sent, and come
+free when its attempt has answered; if its worker died, when the process has
+ended.  Workers belong to an environment, the empty one for most.  A job whose
+environment no idle worker has keeps its place, as one that needs an unused
+process does, and is made room for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from . import commands as do
+from . import events as on
+from .crew import Crew
+from .job import ID_MASK, Spec
+from .lines import Lines
+from .ready import ReadyQueue
+from .table import Worker
+from .tokens import Holding, Tokens, expand
+
+
+class Admission(Crew):
+    """The crew, and the tokens of its pool.
+
+    Attributes:
+        tokens: what there is, and what is free.
+        held: job that was sent -> what it holds.
+        dying: worker whose death was told -> what is free once its process has ended.
+    """
+
+    def __init__(self, *args: Any, resources: Mapping[str, tuple[str, ...] | int]) -> None:
+        super().__init__(*args)
+        self.tokens = Tokens(resources)
+        self.held: dict[int, Holding] = {}
+        self.dying: dict[int, list[Holding]] = {}
+        self._refused: Worker | None = None  # the first idle worker that was of no use to the first in line
+
+    def _line_up(self) -> Lines:
+        """Return the ready queue with its lines, made for the first job that needs one."""
+        if isinstance(self.ready, ReadyQueue):
+            self.ready = Lines(self.ready, self.jobs, self.tokens)
+        return self.ready
+
+    # ------------------------------------------------------------------ tokens
+
+    def _fits(self, worker: Worker, spec: Spec, tokens: Tokens) -> Holding | None:
+        """Return what a job would hold at an idle worker, None if that is not one for it, or it lacks tokens."""
+        if worker.queue or worker.used_up or (spec.fresh and worker.given):
+            return None
+        holding = tokens.choose(spec.needs, worker.units)
+        return holding if holding is not None and expand(spec.env, holding) == worker.env else None
+
+    def _takes(self, worker: Worker, job: int, spec: Spec) -> bool:
+        """Let the first in line have its tokens for a run at this worker; return False if it is of no use to it."""
+        holding = self._fits(worker, spec, self.tokens)
+        if holding is None:
+            self._refused = self._refused or worker
+            return False
+        if holding:
+            self.tokens.take(holding)
+            self.held[job] = holding
+        return True
+
+    def _give_back(self, job: int) -> None:
+        """The attempt has ended, and its worker lives."""
+        holding = self.held.pop(job, None)
+        if holding:
+            self.tokens.give(holding)
+
+    def _keep_back(self, worker: Worker) -> None:
+        """A worker's death was told: what its jobs held is free when its process has ended."""
+        holdings = [self.held.pop(job) for job in worker.queue if job in self.held]
+        if holdings:
+            self.dying[worker.id] = holdings
+
+    def _reaped(self, event: on.Reaped) -> None:
+        for holding in self.dying.pop(event.worker, ()):
+            self.tokens.give(holding)
+
+    def _tell_waits(self, lines: Lines) -> None:
+        for tokens, ids in lines.news(self.held).items():
+            self._out.append(do.Waits(tokens, ids))
+
+    # ------------------------------------------------------------------ workers
+
+    def _make_room(self) -> bool:
+        """No idle worker is of use to the first in line: let one be, unless it is on its way.
+
+        Returns:
+            True if a worker that is has taken a place among the active.
+        """
+        worker, key = self._refused, self.ready.head()
+        if worker is None or worker.id not in self.active or not key:
+            return False
+        spec = self.jobs[key & ID_MASK]
+        spare = next((w for w in self.spares if self._fits(w, spec, self.tokens) is not None), None)
+        if spare:
+            self.spares.remove(spare)
+            del self.active[worker.id]
+            self.active[spare.id] = spare
+            self.spares.append(worker)
+            if spec.fresh:
+                self._retire(worker)
+            return True
+        coming = any(
+            not w.ready and not w.leaving and self._fits(w, spec, self.tokens) is not None
+            for w in self.workers.values()
+        )
+        if not coming and self.staff >= self.max_workers + self.spare_workers:
+            self._retire(self.spares[0] if self.spares else worker)
+        return False
+
+    def _hire(self) -> None:
+        """Start what the first in line need: for each that has its tokens a worker of its environment."""
+        if isinstance(self.ready, ReadyQueue):
+            super()._hire()
+            return
+        if self.hire_at > self.now or self.broken or self.halted:
+            return
+        free = [w for w in self.workers.values() if not (w.leaving or w.queue or w.used_up)]
+        busy = sum(1 for w in self.active.values() if w.queue or w.used_up)
+        most = self.max_workers + self.spare_workers
+        wanted, tokens, lacked = busy, self.tokens.copy(), set[str]()
+        for spec, count in self.ready.demand():
+            if lacked.intersection(name for name, _ in spec.needs):
+                lacked.update(name for name, count in spec.needs if tokens.left(name) < count)
+                continue
+            for _ in range(min(count, self.max_workers - wanted)):
+                fit = next((w for w in free if self._fits(w, spec, tokens) is not None), None)
+                holding = tokens.choose(spec.needs, fit.units) if fit else tokens.choose(spec.needs)
+                if holding is None:
+                    lacked.update(name for name, count in spec.needs if tokens.left(name) < count)
+                    break
+                wanted += 1
+                tokens.take(holding)
+                if fit:
+                    free.remove(fit)
+                elif self.staff < most:
+                    named = {piece for _, pieces in spec.env for piece in pieces[1::2]}
+                    units = {name: what for name, what in holding.items() if name in named}
+                    self._start(expand(spec.env, holding), units)
+        while self.staff < min(self.max_workers, wanted) + self.spare_workers:
+            self._start()
