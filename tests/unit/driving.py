@@ -62,11 +62,11 @@ class Drive:
         return self.step(on.Reaped(self.now, worker))
 
     def start(self):
-        """Let the workers come that the last step asked for; return their environments."""
-        asked = self.all(do.StartWorker)
-        for start in asked:
-            self.step(on.WorkerReady(self.now, start.worker))
-        return [dict(start.env) for start in asked]
+        """Let the workers come that were asked for; return their environments."""
+        asked = [worker for worker in self.core.workers.values() if not (worker.ready or worker.leaving)]
+        for worker in asked:
+            self.step(on.WorkerReady(self.now, worker.id))
+        return [dict(worker.env) for worker in asked]
 
     def wait(self, ns, marks=None):
         """Let time pass."""
