@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, overload
 
 from .errors import InvalidOption, InvalidType
+from .resources import check_env, check_needs
 from .units import duration_ns, flag, instant, keywords, nearest, one_of, sequence, size_bytes, start, text, whole
 
 PRIORITY_MAX = (1 << 15) - 1  # the core's key has 16 bits for it
@@ -58,13 +59,15 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "after": lambda _v, _w: None,  # the executor knows Futures and names, and refuses the rest
     "run_if": one_of("success", "done", "failure"),
     "retries": lambda v, w: whole(v, w, 0, RETRIES_MAX),
+    "resources": check_needs,
+    "env": check_env,
     "fresh": flag,
     "args": sequence,
     "kwargs": keywords,
 }
 NULLABLE = frozenset((
     "name", "start_time", "deadline", "timeout", "cpu_time", "memory", "file_size", "open_files", "processes", "after",
-    "args", "kwargs",
+    "resources", "env", "args", "kwargs",
 ))  # fmt: skip
 DECLARED_ONLY = ("args", "kwargs")  # for `task`, not for `submit`
 
@@ -89,6 +92,9 @@ class Options:
         after: Futures, Tasks or names that must be settled first (no value is passed).
         run_if: "success", "done" or "failure" of the prerequisites.
         retries: how often a failed, crashed or timed-out attempt is made again; 0..1000.
+        resources: tokens of the pool that an attempt holds while it runs: how many units, or how much ("2GiB").
+        env: variables of the process that runs it, set before its initializer; "{gpu}" stands for the units of
+            the token "gpu" that the attempt holds, joined by commas, and "{{" for a brace.
         fresh: True: a process of its own for each attempt.
         args, kwargs: bound arguments (with `task` only).
 
@@ -111,6 +117,8 @@ class Options:
     after: Any = UNSET
     run_if: Literal["success", "done", "failure"] = UNSET
     retries: int = UNSET
+    resources: Mapping[str, int | str] | None = UNSET
+    env: Mapping[str, str] | None = UNSET
     fresh: bool = UNSET
     args: tuple[Any, ...] | None = UNSET
     kwargs: Mapping[str, Any] | None = UNSET
@@ -125,6 +133,8 @@ class Options:
             _CHECKS[field](value, field)
             if field == "after" and isinstance(value, Iterable) and not isinstance(value, str):
                 object.__setattr__(self, field, tuple(value))  # now: it may be a generator, or changed later
+            elif field in ("resources", "env"):
+                object.__setattr__(self, field, dict(value))
 
     def given(self) -> tuple[str, ...]:
         """Return the names of the fields that were given, in order of declaration."""

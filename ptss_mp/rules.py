@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from .declare import Options
+from .resources import Need, needs, templates
 from .units import duration_ns, size_bytes
 
 
@@ -25,11 +26,13 @@ class Rules(NamedTuple):
     file_bytes: int
     open_files: int
     processes: int
+    resources: tuple[Need, ...]
+    env: tuple[tuple[str, tuple[str, ...]], ...]  # (variable, pieces of which every other one names a token)
 
 
 RULED = frozenset((  # options that decide the Rules
     "priority", "timeout", "deadline", "on_miss", "run_if", "retries", "fresh", "memory", "cpu_time", "file_size",
-    "open_files", "processes",
+    "open_files", "processes", "resources", "env",
 ))  # fmt: skip
 
 
@@ -49,6 +52,8 @@ def rules(options: Options) -> Rules:
         file_bytes=_number(options, "file_size", size_bytes),
         open_files=options.get("open_files") or 0,
         processes=options.get("processes") or 0,
+        resources=needs(options.get("resources") or {}, "resources"),
+        env=templates(options.get("env") or {}, "env"),
     )
 
 

@@ -48,7 +48,7 @@ class Loop:
         self.unproven: dict[int, int] = {}  # function -> clean runs still to be seen
         self.ran: set[int] = set()  # proven functions that ran since the last look
         self.main_ready, self.initialized = options.get("main", False), bool(options["initializer"])
-        self.about = ("", "", 1, 0, 0)  # wire.ABOUT
+        self.about: tuple[Any, ...] = ("", "", 1, 0, 0, {})  # wire.ABOUT
         self.rows: list[tuple[Any, ...]] = []  # of the frame that is being made
         self.count = self.blob_bytes = self.generation = self.completed = 0
         self.flushed_at = self.tidied_at = 0

@@ -299,6 +299,7 @@ class Supervisor(Desk):
         self.poller.unwatch(channel.pidfd)
         del self.channels[channel.number]
         channel.close()
+        self.events.append(on.Reaped(monotonic_ns(), channel.number))
 
     def _clock(self, _: Any) -> None:
         self.poller.timer_fired()
@@ -325,7 +326,7 @@ class Supervisor(Desk):
 
     def _start_worker(self, command: do.StartWorker) -> None:
         assert self.warden  # without one the pool is broken, and obeys no more
-        self.warden.fork(command.worker)
+        self.warden.fork(command.worker, command.env)
 
     def _dispatch(self, command: do.Dispatch) -> None:
         channel = self.channels.get(command.worker)
@@ -340,7 +341,7 @@ class Supervisor(Desk):
             else:  # cancelled just now: as if it had been sent, and had not begun
                 self.events.append(on.Cancelled(now, [job]))
                 self.events.append(on.Answered(now, channel.number, [(job, on.REVOKED, now, 0)]))
-        if dispatch(channel, mine, self.warden, self.main_data, now):
+        if dispatch(channel, mine, self.warden, self.main_data, now, command.tokens):
             self.poller.watch(channel.calls_fd, WRITE_RANK, self._writable, channel, select.EPOLLOUT)
 
     def _kill(self, command: do.KillWorker) -> None:
@@ -436,6 +437,7 @@ def _signal(pidfd: int) -> None:
 _DO: dict[type, Callable[[Supervisor, Any], None]] = {
     do.StartWorker: Supervisor._start_worker,
     do.Dispatch: Supervisor._dispatch,
+    do.Waits: lambda _self, _command: None,
     do.Settle: Supervisor.settle,
     do.Postpone: Supervisor.postpone,
     do.Revoke: Supervisor._revoke,

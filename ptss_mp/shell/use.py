@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.job import Spec
 from ..declare import Task
+from ..resources import check_held, fitted
 from ..rules import Rules
 
 if TYPE_CHECKING:
@@ -37,12 +38,17 @@ class Use:
         deadline_ns: relative deadline, 0: none.
         special: its jobs need the slow way (absolute instants, prerequisites, a name to be known by).
         scope: of the view it was submitted through, for that view's `shutdown`.
+
+    Raises:
+        InvalidOption: its jobs need what the pool has not: they could never start.
     """
 
     __slots__ = ("deadline_ns", "fn", "function", "key", "name", "pool", "rules", "scope", "spec", "special")
 
     def __init__(self, pool: Pool, scope: Any, fn: Any, function: Function, rules: Rules, name: str) -> None:
         self.pool, self.scope, self.fn, self.function, self.rules, self.name = pool, scope, fn, function, rules, name
+        held = fitted(rules.resources, rules.memory_bytes, pool.core.tokens.all)
+        check_held(rules.env, held)
         self.key = f"{getattr(fn, '__module__', None) or '?'}.{getattr(fn, '__qualname__', type(fn).__name__)}"
         self.spec = Spec(
             fn=function.number if function.number >= 0 else pool.estimate_of(self.key),
@@ -55,6 +61,8 @@ class Use:
             memory_bytes=rules.memory_bytes,
             cpu_ns=rules.cpu_ns,
             alone=bool(rules.memory_bytes or rules.cpu_ns or rules.file_bytes or rules.open_files or rules.processes),
+            needs=held,
+            env=rules.env,
         )
         self.deadline_ns = rules.deadline_ns
         self.special = False

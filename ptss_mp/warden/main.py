@@ -152,7 +152,9 @@ class Warden:
             if not data or data[:1] == b"Q":
                 self.end()
             elif data[:1] == b"F":
-                self.fork(*FORK.unpack(data)[1:])
+                env = data[FORK.size :]
+                _, number, slot = FORK.unpack_from(data)
+                self.fork(number, slot, pickle.loads(env) if env else {})
             elif data[:1] == b"K":
                 _, number, job, why = KILL.unpack(data)
                 worker = self.workers.get(number)
@@ -190,7 +192,7 @@ class Warden:
 
     # ---- forks
 
-    def fork(self, number: int, slot: int) -> None:
+    def fork(self, number: int, slot: int, env: dict[str, str]) -> None:
         """Make a worker and hand its ends to the parent; or tell why there is none: nobody else may suffer."""
         made: list[int] = []
         pid = 0
@@ -202,7 +204,7 @@ class Warden:
             calls_out, calls_in, answers_out, answers_in, page, out, err, log, fault = made
             pid = os.fork()
             if pid == 0:
-                self._become_worker((calls_out, answers_in, fault, page, out, err, log))
+                self._become_worker((calls_out, answers_in, fault, page, out, err, log), env)
             made.append(os.pidfd_open(pid))  # only this process reaps: the pid is still that child
             made.append(os.dup(made[-1]))
             worker = Watched(number, slot, pid, made[-1], page, (out, err, log))
@@ -223,8 +225,9 @@ class Warden:
         os.close(calls_out)
         os.close(answers_in)
 
-    def _become_worker(self, ends: tuple[int, ...]) -> NoReturn:
+    def _become_worker(self, ends: tuple[int, ...], env: dict[str, str]) -> NoReturn:
         try:
+            os.environ.update(env)  # before the initializer, and before it is noted what a job must not change
             if not self.options["spawn"]:
                 child.forked(ends, self.pid, self.options)
             boot = os.memfd_create("ptss_mp-boot")

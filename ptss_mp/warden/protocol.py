@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 
 # to the warden
-FORK = struct.Struct("<cQI")  # b"F": worker, slot
+FORK = struct.Struct("<cQI")  # b"F": worker, slot; + pickle of its environment, if it has one of its own
 KILL = struct.Struct("<cQQB")  # b"K": worker, job, why; the parent has sent SIGKILL, the warden walks the tree
 # b"M" + pickle: prepare __main__ · b"Q": end everything
 

@@ -10,7 +10,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "ptss_mp"
 
-WORDS = {"errors", "units", "declare", "rules"}
+WORDS = {"errors", "units", "resources", "declare", "rules"}
 BYTES = {"wire", "marker"}
 BELOW = {"*"}  # everything but cli and __main__
 
@@ -18,8 +18,9 @@ BELOW = {"*"}  # everything but cli and __main__
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "units": {"errors"},
-    "declare": {"errors", "units"},
-    "rules": {"declare", "units"},
+    "resources": {"errors", "units"},
+    "declare": {"errors", "resources", "units"},
+    "rules": {"declare", "resources", "units"},
     "wire": set(),
     "marker": {"wire"},
     "outcome": {"errors", "wire"},
