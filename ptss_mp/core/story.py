@@ -71,4 +71,10 @@ def holds(tokens: Holding) -> str:
 
 def story(history: Iterable[tuple[Sequence[Event], Sequence[Command], int]], job: int) -> list[Line]:
     """Return all that is still remembered of one job, oldest first."""
-    return [line for events, commands, _ in history for line in narrate(events, commands) if line.job == job]
+    lines: list[Line] = []
+    for events, commands, _ in history:
+        for line in narrate(events, commands):
+            again = line.what == "waits" and lines and lines[-1][2:] == line[2:]  # when it came, and as the first
+            if line.job == job and not again:
+                lines.append(line)
+    return lines

@@ -32,6 +32,18 @@ def _chance(rng: Random, *, off: float, high: float) -> float:
     return 0.0 if rng.random() < off else rng.random() * high
 
 
+def _resources(rng: Random) -> dict[str, tuple[str, ...] | int]:
+    """Draw the tokens of a pool: none in half of all runs."""
+    there: dict[str, tuple[str, ...] | int] = {}
+    if rng.random() < 0.5:
+        there["gpu"] = tuple("0123"[: rng.randint(1, 4)])
+        if rng.random() < 0.5:
+            there["db"] = ("x", "a", "m")[: rng.randint(1, 3)]  # in no alphabet's order
+        if rng.random() < 0.5:
+            there["memory"] = 10
+    return there
+
+
 @dataclass(slots=True)
 class Swarm:
     """The parameters of one run; every p_ is a probability per job, per attempt or per worker."""
@@ -54,6 +66,9 @@ class Swarm:
     p_condition: float
     p_retries: float
     p_fresh: float
+    resources: dict[str, tuple[str, ...] | int]
+    p_needs: float
+    p_env: float
     p_priority: float
     p_cancel: float
     p_raise: float
@@ -71,6 +86,7 @@ class Swarm:
     kills: int
     warden_deaths: int
     pauses: int
+    shortages: int
     end: str
     lag_ns: int
 
@@ -100,6 +116,9 @@ class Swarm:
             p_condition=_chance(rng, off=0.4, high=0.8),
             p_retries=_chance(rng, off=0.4, high=1),
             p_fresh=_chance(rng, off=0.7, high=0.7),
+            resources=_resources(rng),
+            p_needs=_chance(rng, off=0.2, high=1),
+            p_env=_chance(rng, off=0.4, high=0.6),
             p_priority=_chance(rng, off=0.5, high=1),
             p_cancel=_chance(rng, off=0.6, high=0.3),
             p_raise=_chance(rng, off=0.5, high=0.3),
@@ -117,6 +136,7 @@ class Swarm:
             kills=rng.choice((0, 0, 2, 8)),
             warden_deaths=rng.choice((0, 0, 0, 0, 1, 2)),
             pauses=rng.choice((0, 0, 0, 1, 3)),
+            shortages=rng.choice((0, 0, 0, 0, 2)),
             end=rng.choice(("close", "close", "close", "drop", "stop", "close and stop")),
             lag_ns=rng.choice((1 * US, 50 * US, 2 * MS)),
         )

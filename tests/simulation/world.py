@@ -73,6 +73,7 @@ class World:
             "max_tasks": swarm.max_tasks,
             "intensity": swarm.intensity,
             "start_timeout_ns": swarm.start_timeout_ns,
+            "resources": swarm.resources,
         }
         self.core = scheduler(**rules, seed=seed)
         self.auditor = Auditor(**rules)
@@ -130,6 +131,10 @@ class World:
             begin = self._some()
             self.after(begin, lambda: self.closed or self.tell(ev.Paused(self.now)))
             self.after(begin + self._some() // 4, lambda: self.tell(ev.Resumed(self.now)))
+        for _ in range(swarm.shortages):
+            begin = self._some()
+            self.after(begin, lambda: self.tell(ev.MemoryLooked(self.now, True)))
+            self.after(begin + self._some() // 4, lambda: self.tell(ev.MemoryLooked(self.now, False)))
         chaos = swarm.span_ns * 2 + 50 * MS
         if swarm.end != "close":
             self.after(rng.randrange(chaos), self._end)
@@ -140,6 +145,7 @@ class World:
 
     def _spec(self) -> Spec:
         rng, swarm = self.rng, self.swarm
+        needs = self._needs()
         return Spec(
             fn=rng.choice(swarm.functions).number,
             priority=rng.randint(-3, 3) if self.lucky(swarm.p_priority) else 0,
@@ -148,7 +154,27 @@ class World:
             run_if=rng.choice(("done", "failure")) if self.lucky(swarm.p_condition) else "success",
             retries=rng.randint(1, 3) if self.lucky(swarm.p_retries) else 0,
             fresh=self.lucky(swarm.p_fresh),
+            needs=needs,
+            env=self._env(needs),
         )
+
+    def _needs(self) -> tuple[tuple[str, int], ...]:
+        """Draw what a job holds; never more than there is."""
+        there = self.swarm.resources
+        if not there or not self.lucky(self.swarm.p_needs):
+            return ()
+        names = self.rng.sample(sorted(there), self.rng.randint(1, len(there)))
+        most = {name: what if isinstance(what, int) else len(what) for name, what in there.items()}
+        return tuple((name, self.rng.choice((1, 1, self.rng.randint(1, most[name])))) for name in sorted(names))
+
+    def _env(self, needs: tuple[tuple[str, int], ...]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """Draw the template of an environment."""
+        if not self.lucky(self.swarm.p_env):
+            return ()
+        if needs and self.lucky(0.7):
+            token = self.rng.choice(needs)[0]
+            return ((token, ("", token, "")),)
+        return (("KIND", (self.rng.choice("ab"),)),)
 
     def _submit(self, specs: list[Spec], count: int) -> None:
         if self.closed:
@@ -227,7 +253,7 @@ class World:
             self._start_worker(command.worker)
         elif kind is cmd.Halt:
             self.halted = True
-        elif kind is not cmd.Postpone and command.worker in self.workers:
+        elif kind not in (cmd.Postpone, cmd.Waits) and command.worker in self.workers:
             worker = self.workers[command.worker]
             if kind is cmd.Dispatch:
                 worker.send(command.ids)
