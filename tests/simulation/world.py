@@ -20,7 +20,7 @@ from ptss_mp.core.job import NEVER, Prerequisite, Row, Spec
 from ptss_mp.core.scheduler import Scheduler
 
 from .auditor import Auditor, Violation
-from .swarm import MS, S, Swarm
+from .swarm import MS, SALT, S, Swarm
 from .workers import BOOTING, DEAD, UP, Worker
 
 STEPS_MAX = 4_000  # of a whole run; the longest seen takes a third of it.  A storm of timers takes all.
@@ -66,7 +66,8 @@ class World:
 
     def __init__(self, seed: int, scheduler: type[Scheduler] = Scheduler, keep: bool = False) -> None:
         self.seed, self.rng = seed, Random(seed)
-        self.swarm = swarm = Swarm.draw(self.rng)
+        self.more = Random(f"{SALT}:{seed}")  # of what came later, so that older seeds keep their histories
+        self.swarm = swarm = Swarm.draw(self.rng, self.more)
         rules = {
             "max_workers": swarm.workers,
             "spares": swarm.spares,
@@ -132,9 +133,9 @@ class World:
             self.after(begin, lambda: self.closed or self.tell(ev.Paused(self.now)))
             self.after(begin + self._some() // 4, lambda: self.tell(ev.Resumed(self.now)))
         for _ in range(swarm.shortages):
-            begin = self._some()
+            begin, length = self.more.randrange(swarm.span_ns + 1), self.more.randrange(swarm.span_ns // 4 + 1)
             self.after(begin, lambda: self.tell(ev.MemoryLooked(self.now, True)))
-            self.after(begin + self._some() // 4, lambda: self.tell(ev.MemoryLooked(self.now, False)))
+            self.after(begin + length, lambda: self.tell(ev.MemoryLooked(self.now, False)))
         chaos = swarm.span_ns * 2 + 50 * MS
         if swarm.end != "close":
             self.after(rng.randrange(chaos), self._end)
@@ -160,21 +161,22 @@ class World:
 
     def _needs(self) -> tuple[tuple[str, int], ...]:
         """Draw what a job holds; never more than there is."""
-        there = self.swarm.resources
-        if not there or not self.lucky(self.swarm.p_needs):
+        there, more = self.swarm.resources, self.more
+        if not there or more.random() >= self.swarm.p_needs:
             return ()
-        names = self.rng.sample(sorted(there), self.rng.randint(1, len(there)))
+        names = sorted(more.sample(sorted(there), more.randint(1, len(there))))
         most = {name: what if isinstance(what, int) else len(what) for name, what in there.items()}
-        return tuple((name, self.rng.choice((1, 1, self.rng.randint(1, most[name])))) for name in sorted(names))
+        return tuple((name, more.choice((1, 1, more.randint(1, most[name])))) for name in names)
 
     def _env(self, needs: tuple[tuple[str, int], ...]) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """Draw the template of an environment."""
-        if not self.lucky(self.swarm.p_env):
+        more = self.more
+        if more.random() >= self.swarm.p_env:
             return ()
-        if needs and self.lucky(0.7):
-            token = self.rng.choice(needs)[0]
+        if needs and more.random() < 0.7:
+            token = more.choice(needs)[0]
             return ((token, ("", token, "")),)
-        return (("KIND", (self.rng.choice("ab"),)),)
+        return (("KIND", (more.choice("ab"),)),)
 
     def _submit(self, specs: list[Spec], count: int) -> None:
         if self.closed:
