@@ -88,7 +88,7 @@ class Supervisor(Desk):
 
     def _turn(self) -> None:
         self.events = []
-        at = min(self.core.wake_at, self.unexplained or NEVER, self.quit_at, self.warden_by, self.look_at)
+        at = min(self.core.wake_at, self.unexplained or NEVER, self.quit_at, self.warden_by, self.look_at, self.gate_at)
         for _, handle, what in self.poller.ready(at, self.busy):
             handle(what)
         if self.halted:
