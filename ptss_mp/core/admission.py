@@ -28,6 +28,7 @@ class Admission(Crew):
 
     Attributes:
         tokens: what there is, and what is free.
+        lines: the ready queue, once a job has come that needs a line of its own; until then there is none.
         held: job that was sent -> what it holds.
         dying: worker whose death was told -> what is free once its process has ended.
     """
@@ -35,15 +36,15 @@ class Admission(Crew):
     def __init__(self, *args: Any, resources: Mapping[str, tuple[str, ...] | int]) -> None:
         super().__init__(*args)
         self.tokens = Tokens(resources)
+        self.lines: Lines | None = None
         self.held: dict[int, Holding] = {}
         self.dying: dict[int, list[Holding]] = {}
-        self._refused: Worker | None = None  # the first idle worker that was of no use to the first in line
+        self._refused: list[Worker] = []  # idle workers that were of no use to the first in line, in this round
 
-    def _line_up(self) -> Lines:
-        """Return the ready queue with its lines, made for the first job that needs one."""
+    def _line_up(self) -> None:
+        """A job that needs a line of its own has come: the ready queue has lines from now on."""
         if isinstance(self.ready, ReadyQueue):
-            self.ready = Lines(self.ready, self.jobs, self.tokens)
-        return self.ready
+            self.ready = self.lines = Lines(self.ready, self.jobs, self.tokens)
 
     # ------------------------------------------------------------------ tokens
 
@@ -58,7 +59,7 @@ class Admission(Crew):
         """Let the first in line have its tokens for a run at this worker; return False if it is of no use to it."""
         holding = self._fits(worker, spec, self.tokens)
         if holding is None:
-            self._refused = self._refused or worker
+            self._refused.append(worker)
             return False
         if holding:
             self.tokens.take(holding)
@@ -87,14 +88,17 @@ class Admission(Crew):
 
     # ------------------------------------------------------------------ workers
 
-    def _make_room(self) -> bool:
+    def _make_room(self, worker: Worker) -> bool:
         """No idle worker is of use to the first in line: let one be, unless it is on its way.
 
+        Args:
+            worker: an idle one, which is not.
+
         Returns:
-            True if a worker that is has taken a place among the active.
+            True if a worker that is has taken its place.
         """
-        worker, key = self._refused, self.ready.head()
-        if worker is None or worker.id not in self.active or not key:
+        key = self.ready.head()
+        if worker.id not in self.active or not key:
             return False
         spec = self.jobs[key & ID_MASK]
         spare = next((w for w in self.spares if self._fits(w, spec, self.tokens) is not None), None)
@@ -114,18 +118,15 @@ class Admission(Crew):
             self._retire(self.spares[0] if self.spares else worker)
         return False
 
-    def _hire(self) -> None:
+    def _hire_for(self, lines: Lines) -> None:
         """Start what the first in line need: for each that has its tokens a worker of its environment."""
-        if isinstance(self.ready, ReadyQueue):
-            super()._hire()
-            return
-        if self.hire_at > self.now or self.broken or self.halted:
+        most = self.max_workers + self.spare_workers
+        if self.staff >= most or self.hire_at > self.now or self.broken or self.halted:
             return
         free = [w for w in self.workers.values() if not (w.leaving or w.queue or w.used_up)]
         busy = sum(1 for w in self.active.values() if w.queue or w.used_up)
-        most = self.max_workers + self.spare_workers
         wanted, tokens, lacked = busy, self.tokens.copy(), set[str]()
-        for spec, count in self.ready.demand():
+        for spec, count in lines.demand():
             if lacked.intersection(name for name, _ in spec.needs):
                 lacked.update(name for name, count in spec.needs if tokens.left(name) < count)
                 continue

@@ -26,7 +26,6 @@ from .estimates import Estimates
 from .graph import GOOD, Waiting, judge, verdict
 from .history import History
 from .job import DUE_SHIFT, ID_MASK, NEVER, RELEASE_SHIFT, Prerequisite, Spec, key_of
-from .lines import Lines
 from .restart import RestartWindow
 from .table import Worker
 from .tokens import NOTHING
@@ -102,10 +101,11 @@ class Scheduler(Admission):
             if not (self.paused or self.short):
                 while self._dispatch():
                     pass
-            if self.staff < self.max_workers + self.spare_workers:
+            if self.lines is not None:
+                self._hire_for(self.lines)
+                self._tell_waits(self.lines)
+            elif self.staff < self.max_workers + self.spare_workers:
                 self._hire()
-            if isinstance(self.ready, Lines):
-                self._tell_waits(self.ready)
         if self.closed and not self.halted and not self.jobs:
             self.halted = True
             out.append(do.Halt(self.broken))
@@ -350,7 +350,7 @@ class Scheduler(Admission):
         ]  # fmt: skip
         free.sort(key=_load)
         passed = again = False
-        self._refused = None
+        self._refused.clear()
         for left in range(len(free), 0, -1):
             worker = free[-left]
             waiting = len(self.ready)
@@ -359,7 +359,7 @@ class Scheduler(Admission):
             sent = self._fill(worker, min(DEPTH - len(worker.recalled), len(worker.queue) - (-waiting // left)))
             again |= passed and sent  # who was passed over may be fit for the next in line
             passed |= not sent
-        return again or self._make_room()
+        return again or (bool(self._refused) and self._make_room(self._refused[0]))
 
     def _fill(self, worker: Worker, room: int) -> bool:
         """Send jobs to one worker, up to `room` in its queue (an even share, so that no other idles)."""
