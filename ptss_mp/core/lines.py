@@ -30,7 +30,10 @@ class Lines:
         tokens: what is free.
     """
 
-    __slots__ = ("_due", "_first", "_jobs", "_lines", "_looked", "_tokens", "arrived", "current", "plain", "told")
+    __slots__ = (
+        "_arrived", "_due", "_first", "_jobs", "_lines", "_looked", "_moved", "_tokens", "_told", "_told_at",
+        "current", "plain",
+    )  # fmt: skip
 
     def __init__(self, plain: ReadyQueue, jobs: Mapping[int, Spec], tokens: Tokens) -> None:
         self.plain, self._jobs, self._tokens = plain, jobs, tokens
@@ -39,8 +42,9 @@ class Lines:
         self._looked = -1  # Tokens.changes at the last look; -1: something else has changed since
         self._first = 0
         self._due = NEVER
-        self.arrived: list[int] = []  # bound jobs since `news`
-        self.told: set[int] = set()  # heads that lacked something then
+        self._arrived: list[int] = []  # bound jobs since the last `news`
+        self._told: set[int] = set()  # heads that lacked something then
+        self._told_at, self._moved = -1, False  # Tokens.changes then; some line has changed since
 
     def __len__(self) -> int:
         """Return how many may start, as far as that is known without looking at each: of all lines one job."""
@@ -56,7 +60,7 @@ class Lines:
         spec = self._jobs[job]
         if not spec.bound:
             return self.plain
-        self._looked = -1
+        self._looked, self._moved = -1, True
         line = self._lines.get(spec.line)
         if line is None:
             line = self._lines[spec.line] = ReadyQueue(self._jobs, self.current)
@@ -67,14 +71,14 @@ class Lines:
         line = self._line(key & ID_MASK)
         line.push(key)
         if line is not self.plain:
-            self.arrived.append(key & ID_MASK)
+            self._arrived.append(key & ID_MASK)
 
     def push_soft(self, key: int) -> None:
         """Add a job whose due instant only orders."""
         line = self._line(key & ID_MASK)
         line.push_soft(key)
         if line is not self.plain:
-            self.arrived.append(key & ID_MASK)
+            self._arrived.append(key & ID_MASK)
 
     def rekey(self, key: int) -> None:
         """Give a ready job another key."""
@@ -95,7 +99,7 @@ class Lines:
     def expired(self, now: int) -> Iterator[int]:
         """Take and yield the jobs whose killing deadline is not after `now`."""
         for line in (self.plain, *self._lines.values()):
-            self._looked = -1
+            self._looked, self._moved = -1, True
             yield from line.expired(now)
 
     @property
@@ -164,7 +168,10 @@ class Lines:
             sent: jobs that hold tokens: they wait no longer.
         """
         found: dict[tuple[str, ...], list[int]] = {}
-        arrived, self.arrived = self.arrived, []
+        if not self._moved and self._told_at == self._tokens.changes:
+            return found
+        self._told_at, self._moved = self._tokens.changes, False
+        arrived, self._arrived = self._arrived, []
         lacked: set[str] = set()
         behind: dict[object, set[str]] = {}
         heads = set()
@@ -175,11 +182,11 @@ class Lines:
             behind[self._jobs[job].line] = set(lacked)
             if short:
                 heads.add(job)
-        for job in dict.fromkeys((*arrived, *(heads - self.told))):
+        for job in dict.fromkeys((*arrived, *(heads - self._told))):
             spec = self._jobs.get(job)
             if spec and spec.line in behind and job not in sent:
                 short = self._short(job, behind[spec.line])
                 if short:
                     found.setdefault(tuple(short), []).append(job)
-        self.told = heads
+        self._told = heads
         return found
