@@ -205,7 +205,7 @@ def _options(row: dict[str, Any]) -> Options:
         Options(name=row["name"] + last)
         options = Options(**row["options"])
         ruled = rules(options)
-        check_held(ruled.env, fitted(ruled.resources, ruled.memory_bytes, {}))  # no pool of a command has tokens
+        check_held(ruled.env, fitted(ruled.resources, ruled.memory_bytes, {}), {})  # no pool of a command has tokens
     except (InvalidOption, TypeError) as error:
         raise _bad(row, f"task {row['name']!r}: {error}") from None
     start, deadline = options.get("start_time"), options.get("deadline")

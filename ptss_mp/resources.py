@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from .errors import InvalidOption, InvalidType
 from .units import SIZE_MAX_BYTES, nearest, shown, size_bytes, text, whole
 
-UNITS_MAX = 10_000  # of one token; a pool has at most a thousand workers, and each unit is listed by name
+UNITS_MAX = 1_000  # of one token; a pool has at most a thousand workers, and each free unit is looked at by name
 ENV_BYTES_MAX = 1 << 16  # of all variables of a job: they travel in one message, and stand in each worker
 NAME_MAX = 100
 
@@ -170,12 +170,31 @@ def _pieces(template: str, what: str) -> tuple[str, ...]:
     return tuple(pieces)
 
 
-def check_held(env: tuple[tuple[str, tuple[str, ...]], ...], held: tuple[tuple[str, int], ...]) -> None:
-    """Refuse a template that names a token which the job does not hold."""
-    names = [name for name, _ in held]
+def check_held(
+    env: tuple[tuple[str, tuple[str, ...]], ...], held: tuple[tuple[str, int], ...], there: Resources
+) -> None:
+    """Refuse a template that names a token which the job does not hold, and an environment that may be too long.
+
+    Raises:
+        InvalidOption: it is.
+    """
+    names = dict(held)
+    total = 0
     for variable, pieces in env:
+        total += len(variable.encode()) + sum(len(piece.encode()) for piece in pieces[::2])
         for token in pieces[1::2]:
-            if token not in names:
+            if token in names:
+                total += _longest(names[token], there[token])
+            else:
                 holds = f"it holds {', '.join(names)}" if names else "it holds none; resources={...} asks for some"
                 text = f"env[{variable!r}] names the token {token!r}, which the job does not hold"
                 raise InvalidOption(f"{text}{nearest(token, names)} ({holds})")
+    if total > ENV_BYTES_MAX:
+        raise InvalidOption(f"env with the names of what is held may have {total} bytes, {ENV_BYTES_MAX} are allowed")
+
+
+def _longest(much: int, there: tuple[str, ...] | int) -> int:
+    """Return how many bytes so much of a token may be as text."""
+    if isinstance(there, int):
+        return len(str(much))
+    return sum(sorted((1 + len(unit.encode()) for unit in there), reverse=True)[:much])

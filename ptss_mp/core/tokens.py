@@ -7,7 +7,6 @@ lowest free first, so that the same history hands out the same units.
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Mapping
 
 Needs = tuple[tuple[str, int], ...]  # (token, how much), by name
@@ -37,7 +36,8 @@ class Tokens:
 
     def copy(self) -> Tokens:
         """Return the same tokens, to try on what would be left."""
-        other = Tokens(self.all)
+        other = object.__new__(Tokens)
+        other.all, other._rank, other.changes = self.all, self._rank, 0
         other._amounts = dict(self._amounts)
         other._free = {name: list(free) for name, free in self._free.items()}
         return other
@@ -66,7 +66,7 @@ class Tokens:
                 chosen[name] = count
                 continue
             free, wished = self._free[name], wish.get(name)
-            fit = isinstance(wished, tuple) and len(wished) == count and all(unit in free for unit in wished)
+            fit = isinstance(wished, tuple) and len(wished) == count and set(free).issuperset(wished)
             chosen[name] = wished if fit else tuple(free[:count])  # type: ignore[assignment]
         return chosen
 
@@ -77,8 +77,8 @@ class Tokens:
             if isinstance(what, int):
                 self._amounts[name] -= what
             else:
-                for unit in what:
-                    self._free[name].remove(unit)
+                taken = set(what)
+                self._free[name] = [unit for unit in self._free[name] if unit not in taken]
 
     def give(self, holding: Holding) -> None:
         """Give back what was taken."""
@@ -87,8 +87,7 @@ class Tokens:
             if isinstance(what, int):
                 self._amounts[name] += what
             else:
-                for unit in what:
-                    insort(self._free[name], unit, key=self._rank[name].__getitem__)
+                self._free[name] = sorted((*self._free[name], *what), key=self._rank[name].__getitem__)
 
 
 def expand(template: Template, holding: Holding) -> Environment:

@@ -47,8 +47,9 @@ class Use:
 
     def __init__(self, pool: Pool, scope: Any, fn: Any, function: Function, rules: Rules, name: str) -> None:
         self.pool, self.scope, self.fn, self.function, self.rules, self.name = pool, scope, fn, function, rules, name
-        held = fitted(rules.resources, rules.memory_bytes, pool.core.tokens.all)
-        check_held(rules.env, held)
+        there = pool.core.tokens.all
+        held = fitted(rules.resources, rules.memory_bytes, there)
+        check_held(rules.env, held, there)
         self.key = f"{getattr(fn, '__module__', None) or '?'}.{getattr(fn, '__qualname__', type(fn).__name__)}"
         self.spec = Spec(
             fn=function.number if function.number >= 0 else pool.estimate_of(self.key),

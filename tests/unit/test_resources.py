@@ -126,10 +126,18 @@ def test_no_environment(given, error, words):
 def test_a_template_names_only_what_the_job_holds():
     env = templates({"A": "{gpus}"}, "env")
     with pytest.raises(InvalidOption, match=r"'gpus', which .* not hold; did you mean 'gpu'\? \(it holds gpu\)"):
-        check_held(env, (("gpu", 1),))
+        check_held(env, (("gpu", 1),), POOL)
     with pytest.raises(InvalidOption, match="it holds none"):
-        check_held(env, ())
-    check_held(templates({"A": "{gpu}"}, "env"), (("gpu", 1),))
+        check_held(env, (), POOL)
+    check_held(templates({"A": "{gpu}"}, "env"), (("gpu", 1),), POOL)
+
+
+def test_an_environment_is_bounded_with_what_is_held_in_it():
+    long = {"gpu": tuple(f"{i:0999}" for i in range(100))}
+    env = templates({"A": "{gpu}"}, "env")
+    check_held(env, (("gpu", 65),), long)
+    with pytest.raises(InvalidOption, match="66001 bytes, 65536 are allowed"):
+        check_held(env, (("gpu", 66),), long)
 
 
 class TestOptions:
