@@ -82,9 +82,9 @@ class WorkerDied(NamedTuple):
 
 
 class Reaped(NamedTuple):
-    """The process of a worker whose death was told, perhaps at the word of its kill, has ended.
+    """A worker whose death was told, perhaps at the word of its kill, has ended, and so has what was left of its jobs.
 
-    What its jobs held is free only now: a process that is dying still has its GPU.
+    What these held is free only now: a process that is dying still has its GPU.
     """
 
     now: int

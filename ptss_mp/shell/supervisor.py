@@ -22,7 +22,7 @@ from ..core import events as on
 from ..core.job import NEVER
 from ..core.scheduler import MS, Scheduler
 from ..errors import PoolBroken
-from ..warden.protocol import EXITED, FORKED, VERDICT, WHYS
+from ..warden.protocol import EXITED, FORKED, GONE, VERDICT, WHYS
 from .channel import Answer, Channel, Row
 from .clock import monotonic_ns
 from .desk import Desk
@@ -57,6 +57,7 @@ class Supervisor(Desk):
         self.events: list[on.Event] = []
         self.warden: Warden | None = None
         self.wardens = 0
+        self.mourned: set[int] = set()  # workers that are reaped, and of which something may be left
         self.main_told = self.halted = False
         self.quit_at = self.warden_by = NEVER  # until then: idle workers leave; the warden is ready
         self.unexplained = 0
@@ -138,10 +139,13 @@ class Supervisor(Desk):
                 channel = self.channels.get(number)
                 if channel:
                     channel.status, channel.peak_bytes, channel.cpu_ns = status, peak, cpu
+                    self.mourned.add(number)
                     self._forget(channel)
                 elif status < 0:
                     self._unborn(number, f"a worker cannot be forked: {os.strerror(-status)}")
                 self.warden.release(number)
+            elif letter == b"G":
+                self._gone(GONE.unpack(data)[1])
             elif letter == b"R":
                 self.warden.ready, self.warden_by = True, NEVER
             elif letter == b"B":
@@ -200,6 +204,8 @@ class Supervisor(Desk):
         for channel in list(self.channels.values()):
             self._forget(channel)
         sweep(warden.tag)
+        for number in list(self.mourned):
+            self._gone(number)
         started = {*warden.slots, *warden.unforked}
         self.warden = None
         warden.close()
@@ -299,7 +305,12 @@ class Supervisor(Desk):
         self.poller.unwatch(channel.pidfd)
         del self.channels[channel.number]
         channel.close()
-        self.events.append(on.Reaped(monotonic_ns(), channel.number))
+        if channel.number not in self.mourned:
+            self._gone(channel.number)  # nobody is there who could say so
+
+    def _gone(self, number: int) -> None:
+        self.mourned.discard(number)
+        self.events.append(on.Reaped(monotonic_ns(), number))
 
     def _clock(self, _: Any) -> None:
         self.poller.timer_fired()

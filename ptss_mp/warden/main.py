@@ -33,10 +33,11 @@ from .. import marker
 from ..mainmodule import import_main
 from . import child, kernel, proc, protocol
 from .clock import Limits, Watched
-from .protocol import DUMP_NS, EXITED, FORK, FORKED, KILL, READY, TICK_MAX_NS, VERDICT
+from .protocol import DUMP_NS, EXITED, FORK, FORKED, GONE, KILL, READY, TICK_MAX_NS, VERDICT
 
 SWEEP_NS = 500_000  # while somebody dies, look again so often
 SWEEP_AGAIN_NS = (10_000_000, 100_000_000)  # and so long after a death: a chain of forks may just have been passing
+GONE_NS = 10_000_000  # how often to look whether somebody has ended whom another one reaps
 AWAKE_NS = 300_000_000  # stay awake so long after the last job: falling asleep and being nudged costs more
 TRIM_NS = 100_000_000  # a job that prints 1 GiB/s holds 100 MiB for a moment
 TRIM_KEEP_BYTES = 1 << 20  # as much as tee writes of one attempt; the outcome keeps 64 KiB of it
@@ -104,6 +105,7 @@ class Warden:
         self.by_pid: dict[int, Watched] = {}
         self.dying: dict[int, Watched] = {}  # by pid: condemned or dead, not reaped yet
         self.shot: set[int] = set()  # strays that were sent SIGKILL and are not reaped yet
+        self.left: dict[int, set[int] | None] = {}  # reaped worker -> its strays that live; None: not swept yet
         self.kept: set[int] = set()  # what a preload started is nobody's stray
         self.backlog: list[tuple[bytes, tuple[int, ...]]] = []
         self.sweep_at: list[int] = []
@@ -279,6 +281,9 @@ class Warden:
             for below in proc.children(pid):
                 fresh += self.fell(below, pid)
         self.dirty = bool(fresh)
+        for number, strays in self.left.items():
+            if strays is None:
+                self.left[number] = set(self.shot)
 
     def fell(self, pid: int, parent: int) -> int:
         """Kill a stray and all below it; return how many were new.  Iterative: a chain may be deep."""
@@ -329,6 +334,21 @@ class Warden:
             worker.close()
             cpu = round((usage.ru_utime + usage.ru_stime) * 1e9)
             self.say(EXITED.pack(b"X", worker.number, pid, status, usage.ru_maxrss << 10, cpu))
+            self.left[worker.number] = None
+
+    def tell_gone(self) -> None:
+        """Tell of reaped workers of which nothing is left."""
+        for number, strays in list(self.left.items()):
+            if strays is not None and all(map(self._has_ended, strays)):
+                del self.left[number]
+                self.say(GONE.pack(b"G", number))
+
+    def _has_ended(self, pid: int) -> bool:
+        """A stray that was shot is reaped, here or by its parent; or dead, and its parent's to reap."""
+        if pid not in self.shot or pid in self.by_pid:
+            return True
+        state = proc.state(pid)
+        return state == "X" or (state == "Z" and proc.parent(pid) != self.pid)
 
     def end(self) -> NoReturn:
         """Kill everything, reap it, and go."""
@@ -377,6 +397,8 @@ class Warden:
             if self.dirty or self.dying or self.sweep_at:
                 self.sweep()
                 self.reap()
+            if self.left:
+                self.tell_gone()
             at = self.tick()
             if not at and not self.dying and not self.dirty and not self.sweep_at:
                 self.limits.asleep(True)
@@ -425,6 +447,8 @@ class Warden:
                 at = min(at, now + TRIM_NS)
         if self.dying or self.dirty:
             at = min(at, now + SWEEP_NS)
+        if self.left:
+            at = min(at, now + GONE_NS)
         self.sweep_at = [again for again in self.sweep_at if again > now]
         at = min([at, *self.sweep_at])
         if busy:

@@ -23,6 +23,7 @@ FORKED = struct.Struct("<cQIQB")  # b"P": worker, pid, resident bytes at the for
 READY = struct.Struct("<cI")  # b"R": threads of the warden
 VERDICT = struct.Struct("<cQQBQQQQB")  # b"V": worker, job, why, at, observed ns, peak bytes, CPU ns, dumping
 EXITED = struct.Struct("<cQIiQQ")  # b"X": worker, pid, wait status (-errno: it was not born), peak bytes, CPU ns
+GONE = struct.Struct("<cQ")  # b"G": worker; what it had started has ended too, as far as it was seen at its end
 # b"B" + text: it cannot go on, and why
 
 FDS = 8  # of FORKED: pidfd, answers, calls, page, fault, out, err, log

@@ -962,6 +962,29 @@ def hold(folder: str, what: str = "return", bell: str = "", heavy: bool = False)
     return tokens
 
 
+HOLDER = """
+import fcntl, sys, time
+file = open(sys.argv[1], "a")
+fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+weight = bytearray(b"x") * (400 << 20)
+print("here", flush=True)
+time.sleep(1000)
+"""
+
+
+def hold_by_child(folder: str, what: str, bell: str) -> None:
+    """Let a heavy child lock the file of the unit held, then end in some way, or hang."""
+    unit = current().tokens["gpu"][0]
+    child = subprocess.Popen([sys.executable, "-c", HOLDER, str(Path(folder, unit))], stdout=subprocess.PIPE)
+    assert child.stdout
+    assert child.stdout.readline()
+    with open(bell, "a") as out:
+        out.write(f"{child.pid}\n")
+    if what == "hang":
+        time.sleep(HANG)
+    os.abort()
+
+
 def variable(name: str, change: str = "") -> tuple[int, str | None, str | None]:
     """Return (pid, the variable as it is, as the initializer `note_variable` found it); change it."""
     was = os.environ.get(name)

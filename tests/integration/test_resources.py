@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import re
 import signal
 from concurrent.futures import wait
@@ -106,6 +108,21 @@ def test_tokens_come_free_when_the_process_is_dead(pool, tmp_path, what, env):
     assert ends.outcome().status == statuses[what]
 
 
+@pytest.mark.parametrize("what", ["abort", "cancel", "timeout"])
+def test_tokens_come_free_when_the_tree_is_dead(pool, tmp_path, what):
+    """What a job has started may hold its GPU too, and takes longer to die than the worker."""
+    ex = pool(2, resources=GPU)
+    gpu, bell = ex.options(resources=GPU), tmp_path / "bell"
+    how = gpu.options(timeout=2) if what == "timeout" else gpu
+    ends = how.submit(deeds.hold_by_child, str(tmp_path), "abort" if what == "abort" else "hang", str(bell))
+    after = gpu.submit(deeds.hold, str(tmp_path))
+    wait_for_lines(bell, 1)
+    if what == "cancel":
+        assert ends.cancel()
+    assert after.result(CAP_S) == {"gpu": ("0",)}
+    assert ends.done()
+
+
 def test_a_crash_concerns_nobody_else(pool, tmp_path):
     ex = pool(2, resources=GPU)
     gpu = ex.options(resources=GPU, env=CUDA)
@@ -120,6 +137,22 @@ def test_the_wardens_death_loses_no_token(pool, tmp_path):
     wait_for_lines(bell, 2)
     os.kill(ex._pool.warden.process.pid, signal.SIGKILL)
     assert [f.outcome(CAP_S).status for f in running] == ["crashed", "crashed"]
+    assert ex.options(resources={"gpu": 2}).submit(deeds.hold, str(tmp_path)).result(CAP_S) == {"gpu": ("0", "1")}
+
+
+def test_killed_from_outside_again_and_again(pool, tmp_path):
+    """No unit is shared, lost or left behind, whoever dies when; seed 15."""
+    rng = random.Random(15)
+    ex = pool(4, resources={"gpu": 2})
+    gpu, bell = ex.options(resources=GPU, env=CUDA), tmp_path / "bell"
+    futures = [gpu.submit(deeds.hold, str(tmp_path), bell=str(bell), heavy=True) for _ in range(60)]
+    for _ in range(15):
+        began = len(lines(bell))
+        until(lambda seen=began: len(lines(bell)) > seen or all(f.done() for f in futures), "another job")
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(rng.choice([channel.pid for channel in ex._pool.channels.values()]), signal.SIGKILL)
+    statuses = {f.outcome(CAP_S).status for f in futures}
+    assert statuses <= {"succeeded", "crashed"}, [f.outcome().error for f in futures if f.outcome().status == "failed"]
     assert ex.options(resources={"gpu": 2}).submit(deeds.hold, str(tmp_path)).result(CAP_S) == {"gpu": ("0", "1")}
 
 
