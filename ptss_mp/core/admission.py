@@ -20,7 +20,7 @@ from .job import ID_MASK, Spec
 from .lines import Lines
 from .ready import ReadyQueue
 from .table import Worker
-from .tokens import Holding, Tokens, expand
+from .tokens import NOTHING, Holding, Tokens, expand
 
 
 class Admission(Crew):
@@ -124,25 +124,22 @@ class Admission(Crew):
         if self.staff >= most or self.hire_at > self.now or self.broken or self.halted:
             return
         free = [w for w in self.workers.values() if not (w.leaving or w.queue or w.used_up)]
-        busy = sum(1 for w in self.active.values() if w.queue or w.used_up)
-        wanted, tokens, lacked = busy, self.tokens.copy(), set[str]()
+        wanted = sum(1 for w in self.active.values() if w.queue or w.used_up)
+        tokens, lacked = self.tokens.copy(), set[str]()
         for spec, count in lines.demand():
-            if lacked.intersection(name for name, _ in spec.needs):
-                lacked.update(name for name, count in spec.needs if tokens.left(name) < count)
-                continue
             for _ in range(min(count, self.max_workers - wanted)):
-                fit = next((w for w in free if self._fits(w, spec, tokens) is not None), None)
-                holding = tokens.choose(spec.needs, fit.units) if fit else tokens.choose(spec.needs)
-                if holding is None:
-                    lacked.update(name for name, count in spec.needs if tokens.left(name) < count)
+                short = {name for name, much in spec.needs if name in lacked or tokens.left(name) < much}
+                lacked |= short
+                if short:
                     break
-                wanted += 1
+                fit = next((w for w in free if self._fits(w, spec, tokens) is not None), None)
+                holding = tokens.choose(spec.needs, fit.units if fit else NOTHING) or NOTHING
                 tokens.take(holding)
+                wanted += 1
                 if fit:
                     free.remove(fit)
                 elif self.staff < most:
                     named = {piece for _, pieces in spec.env for piece in pieces[1::2]}
-                    units = {name: what for name, what in holding.items() if name in named}
-                    self._start(expand(spec.env, holding), units)
+                    self._start(expand(spec.env, holding), {name: holding[name] for name in named})
         while self.staff < min(self.max_workers, wanted) + self.spare_workers:
             self._start()
