@@ -29,14 +29,16 @@ class Attempt:
     Attributes:
         name, key: the job's, as in its outcome.
         attempt: which one this is, from 1.
+        tokens: what the attempt holds of the pool's resources: token -> the names of its units, or an amount as int.
         state: a dict of this worker, kept between its jobs; an initializer may fill it.
     """
 
-    __slots__ = ("_due", "_job", "_page", "_until", "attempt", "key", "name", "state")
+    __slots__ = ("_due", "_job", "_page", "_until", "attempt", "key", "name", "state", "tokens")
 
     name: str
     key: str
     attempt: int
+    tokens: dict[str, tuple[str, ...] | int]
 
     def __init__(self, loop: Loop | None) -> None:
         self.state = _state
@@ -44,7 +46,8 @@ class Attempt:
             return
         words = loop.words
         self._job, self._page = words[marker.RUNNING], loop.page
-        self.name, self.key, self.attempt, timeout_ns, self._due = loop.about[:5]
+        self.name, self.key, self.attempt, timeout_ns, self._due, tokens = loop.about[:6]
+        self.tokens = dict(tokens)  # a job may do with it what it likes
         self._due = self._due or next((row[4] for row in loop.rows if row[0] == self._job), 0)
         limits = [words[marker.STARTED] + timeout_ns] if timeout_ns else []
         self._until = min([*limits, self._due] if self._due else limits, default=0)

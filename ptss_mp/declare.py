@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, overload
 
 from .errors import InvalidOption, InvalidType
+from .resources import check_env, check_needs
 from .retrying import Retry, retries
 from .units import duration_ns, flag, instant, keywords, nearest, one_of, sequence, size_bytes, start, text, whole
 
@@ -58,13 +59,15 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "after": lambda _v, _w: None,  # the executor knows Futures and names, and refuses the rest
     "run_if": one_of("success", "done", "failure"),
     "retries": retries,
+    "resources": check_needs,
+    "env": check_env,
     "fresh": flag,
     "args": sequence,
     "kwargs": keywords,
 }
 NULLABLE = frozenset((
     "name", "start_time", "deadline", "timeout", "cpu_time", "memory", "file_size", "open_files", "processes", "after",
-    "args", "kwargs",
+    "resources", "env", "args", "kwargs",
 ))  # fmt: skip
 DECLARED_ONLY = ("args", "kwargs")  # for `task`, not for `submit`
 
@@ -93,6 +96,9 @@ class Options:
         run_if: "success", "done" or "failure" of the prerequisites.
         retries: how often an attempt is made again that failed, crashed, or went beyond `timeout`, `memory` or
             `cpu_time`: 0..1000 in all, or a `Retry` with a budget for each of these causes.
+        resources: tokens of the pool that an attempt holds while it runs: how many units, or how much ("2GiB").
+        env: variables of the process that runs it, set before its initializer; "{gpu}" stands for the units of
+            the token "gpu" that the attempt holds, joined by commas, and "{{" for a brace.
         fresh: True: a process of its own for each attempt.
         args, kwargs: bound arguments (with `task` only).
 
@@ -115,6 +121,8 @@ class Options:
     after: Any = UNSET
     run_if: Literal["success", "done", "failure"] = UNSET
     retries: int | Retry = UNSET
+    resources: Mapping[str, int | str] | None = UNSET
+    env: Mapping[str, str] | None = UNSET
     fresh: bool = UNSET
     args: tuple[Any, ...] | None = UNSET
     kwargs: Mapping[str, Any] | None = UNSET
@@ -129,6 +137,8 @@ class Options:
             _CHECKS[field](value, field)
             if field == "after" and isinstance(value, Iterable) and not isinstance(value, str):
                 object.__setattr__(self, field, tuple(value))  # now: it may be a generator, or changed later
+            elif field in ("resources", "env"):
+                object.__setattr__(self, field, dict(value))
 
     def given(self) -> tuple[str, ...]:
         """Return the names of the fields that were given, in order of declaration."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import concurrent.futures as cf
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, NoReturn, Self, TypeVar
 
@@ -421,6 +421,8 @@ class Executor(ExecutorView):
         preload: names of modules that workers shall find imported.
         options: for all jobs.
         fresh: a process of its own for each attempt.
+        resources: tokens that jobs may hold (`Options.resources`): {"gpu": 2} has the units "0" and "1",
+            {"gpu": ["0", "3"]} these, {"memory": "8GiB"} is an amount.
         max_pending: `submit` blocks while so many jobs are held.
         spares: warm idle workers beyond `max_workers`; default 1, with an initializer 0.
         start_timeout: seconds within which a worker must be ready, and the warden; default: they may take any time.
@@ -446,6 +448,7 @@ class Executor(ExecutorView):
         preload: Iterable[str] = (),
         options: Options = Options(),  # noqa: B008 - frozen
         fresh: bool = False,
+        resources: Mapping[str, int | str | Sequence[str]] | None = None,
         max_pending: int | None = None,
         spares: int | None = None,
         start_timeout: float | str | None = None,
@@ -457,7 +460,7 @@ class Executor(ExecutorView):
         base = base_options(options, fresh)
         pool = make_pool(
             max_workers, mp_context, initializer, initargs, max_tasks_per_child, preload, max_pending, spares,
-            start_timeout, capture, restart_intensity, name, backend,
+            start_timeout, capture, restart_intensity, name, backend, resources,
         )  # fmt: skip
         pool.base = base
         super().__init__(pool, Options(), base, rules(base), None)

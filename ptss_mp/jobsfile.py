@@ -18,6 +18,7 @@ from .core.graph import order
 from .declare import Options
 from .errors import InvalidOption
 from .jobsimport import describe, resolve
+from .resources import check_held, fitted
 from .rules import rules
 from .units import nearest
 
@@ -203,7 +204,8 @@ def _options(row: dict[str, Any]) -> Options:
     try:
         Options(name=row["name"] + last)
         options = Options(**row["options"])
-        rules(options)  # also what this process may not allow
+        ruled = rules(options)  # also what this process may not allow
+        check_held(ruled.env, fitted(ruled.resources, ruled.memory_bytes, {}), {})  # no pool of a command has tokens
     except (InvalidOption, TypeError) as error:
         raise _bad(row, f"task {row['name']!r}: {error}") from None
     start, deadline = options.get("start_time"), options.get("deadline")

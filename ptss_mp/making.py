@@ -11,6 +11,7 @@ from .core.scheduler import Scheduler
 from .declare import DECLARED_ONLY, UNSET, Options
 from .errors import InvalidOption, InvalidType
 from .pool import WORKERS_MAX, Pool, cpus
+from .resources import pool_resources
 from .submission import pickled_initializer
 from .units import duration_ns, text, whole
 
@@ -31,6 +32,7 @@ def make_pool(
     restart_intensity: tuple[int, float],
     name: str | None,
     backend: str,
+    resources: Any,
 ) -> Pool:
     """Return the pool behind an Executor; no process or thread is started, no file opened.
 
@@ -56,6 +58,7 @@ def make_pool(
         0 if max_tasks_per_child is None else whole(max_tasks_per_child, "max_tasks_per_child", 1, PENDING_MAX),
         *_intensity(restart_intensity),
         0 if start_timeout is None else duration_ns(start_timeout, "start_timeout"),
+        resources=pool_resources(resources),
     )
     config = _config(workers, _spawns(mp_context), _initializer(initializer, initargs), _modules(preload), capture)
     if start_timeout is not None:

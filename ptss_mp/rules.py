@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from . import rlimits
 from .declare import Options
 from .errors import InvalidOption
+from .resources import Need, needs, templates
 from .retrying import Retry
 from .units import duration_ns, size_bytes
 
@@ -28,11 +29,13 @@ class Rules(NamedTuple):
     file_bytes: int
     open_files: int
     processes: int
+    resources: tuple[Need, ...]
+    env: tuple[tuple[str, tuple[str, ...]], ...]  # (variable, pieces of which every other one names a token)
 
 
 RULED = frozenset((  # options that decide the Rules
     "priority", "timeout", "deadline", "on_miss", "run_if", "retries", "fresh", "memory", "cpu_time", "file_size",
-    "open_files", "processes",
+    "open_files", "processes", "resources", "env",
 ))  # fmt: skip
 
 
@@ -56,6 +59,8 @@ def rules(options: Options) -> Rules:
         file_bytes=_allowed("file_size", _number(options, "file_size", size_bytes)),
         open_files=_allowed("open_files", options.get("open_files") or 0),
         processes=options.get("processes") or 0,
+        resources=needs(options.get("resources") or {}, "resources"),
+        env=templates(options.get("env") or {}, "env"),
     )
 
 

@@ -24,9 +24,9 @@ VALUE = struct.Struct("<Qq")  # kind, and the value itself or offset << 40 | len
 COSTS = struct.Struct("<8Q")  # stdout from, to, stderr from, to, log from, to, CPU ns, peak resident bytes
 
 # What a row with job 0 says: a function; how to prepare the main module; what `current()` shall tell in the jobs that
-# follow, and under which limits they run, as (name, key, attempt, timeout ns, deadline that does not kill, pickled
-# classes of exceptions: a job that raises none of these is not to be made again, whether they are metered, file bytes,
-# open files); 0 and empty: none
+# follow, and under which limits they run, as (name, key, attempt, timeout ns, deadline that does not kill, tokens held,
+# pickled classes of exceptions: a job that raises none of these is not to be made again, whether they are metered,
+# file bytes, open files); 0 and empty: none
 DEFINE, PREPARE_MAIN, ABOUT = 0, 1, 2
 BY_VALUE = -1  # fn of a call that carries its function
 

@@ -61,7 +61,7 @@ class Loop:
         self.unproven: dict[int, int] = {}  # function -> clean runs still to be seen
         self.ran: set[int] = set()  # proven functions that ran since the last look
         self.main_ready, self.initialized = options.get("main", False), bool(options["initializer"])
-        self.about: tuple[Any, ...] = ("", "", 1, 0, 0, b"", False, 0, 0)  # wire.ABOUT
+        self.about: tuple[Any, ...] = ("", "", 1, 0, 0, {}, b"", False, 0, 0)  # wire.ABOUT
         self.metered = False  # the jobs that follow have a limit of memory or CPU time: their start is told
         self.call = self.attempt  # or `limited`
         self.rows: list[tuple[Any, ...]] = []  # of the frame that is being made
@@ -174,8 +174,8 @@ class Loop:
         except BaseException as error:  # SystemExit too: a job does not end its worker by raising
             rlimits.set_back()  # to describe it may take a descriptor
             keep, why = end == wire.FAILED, ""
-            if keep and self.about[5]:
-                again, why = is_one_of(error, self.about[5])
+            if keep and self.about[6]:
+                again, why = is_one_of(error, self.about[6])
                 end = wire.FAILED if again else wire.FAILED_FOR_GOOD
             return end, unloadable, 0, describe(error, keep, why)
         finally:
@@ -184,7 +184,7 @@ class Loop:
 
     def limited(self, fn: int, call: Any, needs: Any) -> tuple[int, int, int, bytes | None]:
         """As `attempt`, under limits that the kernel holds."""
-        file_bytes, open_files = self.about[7:]
+        file_bytes, open_files = self.about[8:]
         if file_bytes:  # the parent has emptied them (shell.channel.Channel.rewind)
             self.out_at = self.err_at = self.log_at = 0
         rlimits.lower(file_bytes, open_files)
@@ -307,8 +307,8 @@ class Loop:
             self.unproven[number] = PROVEN_RUNS
         elif what == wire.ABOUT:
             self.about = data
-            self.metered = data[6]
-            self.call = self.limited if any(data[7:]) else self.attempt
+            self.metered = data[7]
+            self.call = self.limited if any(data[8:]) else self.attempt
         elif not self.main_ready and not self.initialized:
             self.retire()  # the next one is born with it: what an import takes is no job's time
         elif not self.main_ready:

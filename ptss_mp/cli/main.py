@@ -156,6 +156,10 @@ def _add_run(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     run.add_argument("jobs", metavar="jobs.py", help="the jobs file")
     run.add_argument("--workers", type=_workers, metavar="N", help="worker processes (default: usable CPUs)")
+    run.add_argument(
+        "--memfree", type=_size, metavar="SIZE",
+        help="start no job while less memory is available, such as 2GiB; what runs goes on",
+    )  # fmt: skip
     run.add_argument("--max-tasks", type=_max_tasks, metavar="N", help="most jobs held at once")
     run.add_argument(
         "--log-level",
@@ -197,6 +201,16 @@ def _whole(given: str, most: int) -> int:
     if not (given.isascii() and given.isdigit() and len(given) <= 12 and 1 <= int(given) <= most):
         raise argparse.ArgumentTypeError(f"must be a whole number within 1 and {most}, not {given[:40]!r}")
     return int(given)
+
+
+def _size(given: str) -> int:
+    from ..errors import InvalidOption
+    from ..units import size_bytes
+
+    try:
+        return size_bytes(given, "it", bare_strings=True)
+    except InvalidOption as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _grace(given: str) -> float:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..executor import Executor
 from ..outcome import Outcome
+from ..shell.memfree import MemoryGate
 
 
 class RunExecutor(Executor):
@@ -27,6 +28,10 @@ class RunExecutor(Executor):
     def tell_failed_attempts(self, told: Callable[[Outcome[Any]], None]) -> None:
         """Call `told`, on the callback thread, with the facts of each attempt that another one follows."""
         self._pool.attempt_failed = told
+
+    def start_only_with(self, least_bytes: int) -> None:
+        """Start no job while less memory is available; before the start."""
+        self._pool.gate = MemoryGate(least_bytes)
 
     @property
     def pausing(self) -> int:

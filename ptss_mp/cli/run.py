@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from ..units import shown_size
 from . import attempts, files, logs, report, state, text
 from .exits import CommandError, Exit
 from .plan import IMPORT_S_MAX, check_path, read
@@ -40,6 +41,7 @@ def _check(args: argparse.Namespace) -> state.Left | None:
     """Refuse what can be refused before anything runs; return what an earlier run has left, if one has."""
     check_path(args.jobs)
     _check_distinct(args)
+    _check_memfree(args.memfree)
     if args.report is not None:
         report.check(args.report)
     if args.execution_log is not None:
@@ -59,6 +61,18 @@ def _check_distinct(args: argparse.Namespace) -> None:
         other = flag if path is None else seen.setdefault(os.path.realpath(path), flag)
         if other != flag:
             raise CommandError(Exit.USAGE, f"{flag} {path!r} is {other} as well; each needs a file of its own")
+
+
+def _check_memfree(least_bytes: int | None) -> None:
+    """Refuse to wait for more memory than there is."""
+    if least_bytes is None:
+        return
+    from ..shell.memfree import most_bytes
+
+    most = most_bytes()
+    if least_bytes > most:
+        told = f"this machine (or the container) has {shown_size(most)}: no job could ever start"
+        raise CommandError(Exit.USAGE, f"--memfree {shown_size(least_bytes)}: {told}")
 
 
 def _selected(args: argparse.Namespace, plan: Plan, before: state.Left | None) -> Plan:
@@ -99,6 +113,8 @@ def _run(args: argparse.Namespace, plan: Plan, before: state.Left | None, interr
             pool.tell_failed_attempts(log.failed)
         # It was harmless in a worker: so the warden may import it too, and each worker is born with it.
         pool.preload_jobs(os.path.abspath(args.jobs))
+        if args.memfree is not None:
+            pool.start_only_with(args.memfree)
         if args.log_level == "DEBUG":
             logs.show_transitions(pool)
         following = Following(

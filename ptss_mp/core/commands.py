@@ -9,17 +9,31 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from .tokens import NOTHING, Environment, Holding
+
 
 class StartWorker(NamedTuple):
-    """Make a process and call it `worker`.  Answer: `WorkerReady`, or `WorkerDied`."""
+    """Make a process, with these variables in its environment, and call it `worker`.
+
+    Answer: `WorkerReady`, or `WorkerDied`.
+    """
 
     worker: int
+    env: Environment = ()
 
 
 class Dispatch(NamedTuple):
-    """Send these jobs to the worker; it makes them one after another."""
+    """Send these jobs to the worker; it makes them one after another.  `tokens`: what the one job holds, if it does."""
 
     worker: int
+    ids: list[int]
+    tokens: Holding = NOTHING
+
+
+class Waits(NamedTuple):
+    """Nothing to do: these jobs are ready but for these tokens.  Said so that somebody can tell."""
+
+    tokens: tuple[str, ...]
     ids: list[int]
 
 
@@ -82,4 +96,6 @@ class Halt(NamedTuple):
     broken: str
 
 
-Command = StartWorker | Dispatch | Settle | Postpone | Revoke | Peek | Recall | KillWorker | RetireWorker | Halt
+Command = (
+    StartWorker | Dispatch | Waits | Settle | Postpone | Revoke | Peek | Recall | KillWorker | RetireWorker | Halt
+)  # fmt: skip

@@ -16,6 +16,7 @@ from .ends import Ends
 from .job import NEVER
 from .restart import RestartWindow
 from .table import Worker
+from .tokens import NOTHING, Environment, Holding
 
 EXIT_NS = 2_000_000_000  # a retired worker runs its exit handlers; after that it is killed
 RETURNS_MAX = 3  # deaths of workers that a job outlives as the first in line, blameless (dask allows as many)
@@ -36,8 +37,8 @@ class WorkerState(StrEnum):
 WORKER_TRANSITIONS: dict[WorkerState, frozenset[WorkerState]] = {
     WorkerState.STARTING: frozenset(set(WorkerState) - {WorkerState.STARTING}),
     WorkerState.SPARE: frozenset((WorkerState.IDLE, WorkerState.BUSY, WorkerState.EXITING, WorkerState.GONE)),
-    WorkerState.IDLE: frozenset((WorkerState.BUSY, WorkerState.EXITING, WorkerState.GONE)),
-    WorkerState.BUSY: frozenset((WorkerState.IDLE, WorkerState.EXITING, WorkerState.GONE)),
+    WorkerState.IDLE: frozenset((WorkerState.SPARE, WorkerState.BUSY, WorkerState.EXITING, WorkerState.GONE)),
+    WorkerState.BUSY: frozenset((WorkerState.IDLE, WorkerState.SPARE, WorkerState.EXITING, WorkerState.GONE)),
     WorkerState.EXITING: frozenset((WorkerState.GONE,)),
     WorkerState.GONE: frozenset(),
 }
@@ -99,11 +100,14 @@ class Crew(Ends):
         busy = len(self.active) if self.ready.head() else sum(1 for w in self.active.values() if w.queue)
         wanted = min(self.max_workers, len(self.ready) + busy) + self.spare_workers
         while self.staff < wanted and not self.broken and not self.halted:
-            self.hired += 1
-            until = self.now + self.start_timeout_ns if self.start_timeout_ns else NEVER
-            self.workers[self.hired] = Worker(self.hired, until)
-            self.staff += 1
-            self._out.append(do.StartWorker(self.hired))
+            self._start()
+
+    def _start(self, env: Environment = (), units: Holding = NOTHING) -> None:
+        self.hired += 1
+        until = self.now + self.start_timeout_ns if self.start_timeout_ns else NEVER
+        self.workers[self.hired] = Worker(self.hired, until, env, units)
+        self.staff += 1
+        self._out.append(do.StartWorker(self.hired, env))
 
     def _leave(self, worker: Worker) -> None:
         """The worker gets nothing more; a spare takes its place."""
@@ -134,30 +138,6 @@ class Crew(Ends):
         if worker:
             worker.job, worker.at = event.job, event.at
             self._leave(worker)
-
-    def _give_way(self, worker: Worker) -> None:
-        """The first in line needs an unused process: make room for one, unless one is here or on its way."""
-        if any(not other.given for other in self.active.values()):
-            return
-        starting = self.staff - len(self.active) - len(self.spares)
-        full = self.staff >= self.max_workers + self.spare_workers
-        if self.spares or (full and not starting):
-            self._retire(worker)
-
-    def _unfit(self, event: on.Unfit) -> None:
-        """The job goes to another worker, and this one leaves; or no worker would do, and the job ends."""
-        worker = self.workers.get(event.worker)
-        key = worker.queue.pop(event.job, None) if worker else None
-        if worker is None or key is None:
-            return
-        worker.given -= 1
-        worker.load, worker.watch = 0, NEVER
-        if event.job in self.jobs and event.hopeless:
-            self._end(event.job, "memory", gone=True)
-        elif event.job in self.jobs:
-            self._return(event.job, key)
-        if not worker.leaving and (worker.used_up or not event.hopeless):
-            self._retire(worker)
 
     def _suspect(self, worker: Worker) -> int:
         """Nobody is to blame for a death; but who is first in line at death after death is not innocent."""

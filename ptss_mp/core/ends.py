@@ -35,7 +35,7 @@ class Ends(Table):
             return
         waiting = self.graph.waiting.pop(job, None)
         if waiting is None and self.delayed.pop(job, None) is None and not gone:
-            self.ready.drop_later()
+            self.ready.drop_later(job)
         del self.jobs[job]
         self._settle(status, job, blame)
         self._forget(job)

@@ -82,6 +82,16 @@ class WorkerDied(NamedTuple):
     ready: bool
 
 
+class Reaped(NamedTuple):
+    """A worker whose death was told, perhaps at the word of its kill, has ended, and so has what was left of its jobs.
+
+    What these held is free only now: a process that is dying still has its GPU.
+    """
+
+    now: int
+    worker: int
+
+
 class WardenDied(NamedTuple):
     """The process that forks and reaps went away by itself (its workers' deaths are told one by one)."""
 
@@ -134,6 +144,13 @@ class Resumed(NamedTuple):
     now: int
 
 
+class MemoryLooked(NamedTuple):
+    """The machine's free memory was looked at; while it is `short`, nothing shall start."""
+
+    now: int
+    short: bool
+
+
 class Closed(NamedTuple):
     """No further job will be submitted.  `drop`: what has not been sent is cancelled."""
 
@@ -149,6 +166,6 @@ class Stopped(NamedTuple):
 
 
 Event = (
-    Submitted | Answered | WorkerReady | Condemned | WorkerDied | WardenDied
-    | Recalled | Unfit | Cancelled | Fired | Paused | Resumed | Closed | Stopped
+    Submitted | Answered | WorkerReady | Condemned | WorkerDied | Reaped | WardenDied
+    | Recalled | Unfit | Cancelled | Fired | Paused | Resumed | MemoryLooked | Closed | Stopped
 )  # fmt: skip

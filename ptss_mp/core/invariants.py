@@ -24,6 +24,7 @@ def check(scheduler: Scheduler) -> None:
     """
     _check_jobs(scheduler)
     _check_workers(scheduler)
+    _check_tokens(scheduler)
     _check_graph(scheduler, scheduler.graph)
 
 
@@ -101,11 +102,29 @@ def _check_workers(s: Scheduler) -> None:
         assert not worker.used_up or not worker.queue or not s.max_tasks or worker.given <= s.max_tasks
     for spare in s.spares:
         assert not spare.queue, f"spare {spare.id} has jobs"
-    if s.ready.head() and not s.paused and not s.halted and not s.broken:
+    if s.ready.head() and not (s.paused or s.short or s.halted or s.broken):
+        spec = s.jobs[s.ready.head() & ID_MASK]
+        idle = [w.id for w in s.active.values() if s._fits(w, spec, s.tokens) is not None]
+        assert not idle, f"workers {idle} idle while jobs are ready"
         idle = [w.id for w in s.active.values() if not w.queue and not w.used_up]
-        fresh = s.jobs[s.ready.head() & ID_MASK].fresh
-        assert not idle or fresh, f"workers {idle} idle while jobs are ready"
+        usable = [w.id for w in s.spares if s._fits(w, spec, s.tokens) is not None]
+        assert not idle or not usable, f"spares {usable} are kept from their job by the idle {idle}"
         assert s.staff > 0 or s.hire_at > s.now, "jobs are ready and nobody is asked to run them"
+
+
+def _check_tokens(s: Scheduler) -> None:
+    holdings = [*s.held.values(), *(holding for dying in s.dying.values() for holding in dying)]
+    for name, there in s.tokens.all.items():
+        held = [holding[name] for holding in holdings if name in holding]
+        if isinstance(there, int):
+            assert sum(map(int, held)) + s.tokens.left(name) == there, f"{name} is miscounted"  # type: ignore[arg-type]
+            assert s.tokens.left(name) >= 0, f"more of {name} is held than exists"
+            continue
+        units = [unit for what in held for unit in what]  # type: ignore[union-attr]
+        assert len(units) == len(set(units)), f"a unit of {name} is held twice: {units}"
+        assert sorted([*units, *s.tokens.units(name)]) == sorted(there), f"units of {name} are lost"
+    for job in s.held:
+        assert [1 for w in s.workers.values() if list(w.queue) == [job]], f"job {job} holds tokens and is not alone"
 
 
 def _check_graph(s: Scheduler, graph: Graph) -> None:

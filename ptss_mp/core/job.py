@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from .restart import Retries
+from .tokens import Needs, Template
 
 ID_BITS, RELEASE_BITS, PRIORITY_BITS = 40, 62, 16
 RELEASE_SHIFT = ID_BITS
@@ -64,11 +65,16 @@ class Spec:
         metered: one of these is set.
         alone: nothing may be queued at its worker beside it: what it takes away is not to be a neighbour's loss.
         on_failure: `run_if` is "failure": without a prerequisite that failed it is skipped, also without any.
+        needs: tokens that an attempt holds while it runs.
+        env: of the process that it needs, with places for the tokens (tokens.expand).
+        bound: it has needs or an environment; its place is a line of its own (lines.py), by `line`.
+        picky: not any worker will do.
+        special: it goes another way than straight into the ready queue.
     """
 
     __slots__ = (
-        "alone", "base", "cpu_ns", "fn", "fresh", "kill_at_deadline", "memory_bytes", "metered",
-        "on_failure", "priority", "retries", "run_if", "timeout_ns",
+        "alone", "base", "bound", "cpu_ns", "env", "fn", "fresh", "kill_at_deadline", "line", "memory_bytes", "metered",
+        "needs", "on_failure", "picky", "priority", "retries", "run_if", "special", "timeout_ns",
     )  # fmt: skip
 
     def __init__(
@@ -83,6 +89,8 @@ class Spec:
         memory_bytes: int = 0,
         cpu_ns: int = 0,
         alone: bool = False,
+        needs: Needs = (),
+        env: Template = (),
     ) -> None:
         self.fn = fn
         self.priority = (PRIORITY_MIDDLE - priority) << PRIORITY_SHIFT
@@ -95,7 +103,12 @@ class Spec:
         self.fresh = fresh
         self.memory_bytes, self.cpu_ns = memory_bytes, cpu_ns
         self.metered = bool(memory_bytes or cpu_ns)
-        self.alone = alone or fresh or self.metered
+        self.needs, self.env = needs, env
+        self.line: object = needs[0][0] if len(needs) == 1 else needs
+        self.bound = bool(needs or env)
+        self.picky = fresh or self.bound
+        self.alone = alone or self.picky or self.metered
+        self.special = self.on_failure or self.bound
 
 
 class Prerequisite(NamedTuple):

@@ -24,17 +24,18 @@ class ReadyQueue:
 
     Args:
         live: the job table; a key whose id is not in it is dead and skipped.
+        current: of all queues of one table (lines.py).
     """
 
     __slots__ = ("_live", "_run", "_tail", "current", "heap", "soft", "stale")
 
-    def __init__(self, live: Mapping[int, object]) -> None:
+    def __init__(self, live: Mapping[int, object], current: dict[int, int] | None = None) -> None:
         self._live = live
         self._run: deque[int] = deque()
         self._tail = 0
         self.heap: list[int] = []
         self.soft: list[int] = []
-        self.current: dict[int, int] = {}  # job -> its one valid key (0: none), if ever in `soft`
+        self.current = {} if current is None else current  # job -> its one valid key (0: none), if ever in `soft`
         self.stale = 0
 
     def __len__(self) -> int:
@@ -62,7 +63,7 @@ class ReadyQueue:
         heappush(self.soft, key)
         self.drop_later()
 
-    def drop_later(self) -> None:
+    def drop_later(self, _job: int = 0) -> None:
         """Note that one entry has died (cancelled, expired, re-keyed); rebuild when half are dead."""
         self.stale += 1
         if self.stale > STALE_MIN and self.stale * 2 > len(self):

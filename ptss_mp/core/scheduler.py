@@ -14,20 +14,21 @@ estimate, so EDF is bent by about that much, and short jobs cost few system call
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
 from ..errors import InternalError
 from . import commands as do
 from . import events as on
-from .crew import Crew
+from .admission import Admission
 from .estimates import Estimates
 from .graph import GOOD, Waiting, judge, verdict
 from .history import History
 from .job import DUE_SHIFT, ID_MASK, NEVER, RELEASE_SHIFT, Prerequisite, Spec, key_of
 from .restart import RestartWindow
 from .table import Worker
+from .tokens import NOTHING
 
 MS = 1_000_000
 BUDGET_NS = 1 * MS  # work queued at one worker: what depth costs EDF (0.5 ms seen: refilled at half)
@@ -39,7 +40,7 @@ WORD_NS = 50 * MS  # a job so far beyond its limit without a word of the warden 
 ENDS = (GOOD, "failed", "failed", "not_picklable", "not_picklable", "protocol", "deadline", "protocol")
 
 
-class Scheduler(Crew):
+class Scheduler(Admission):
     """Decides what runs where and when, and how each job has ended.
 
     Args:
@@ -49,6 +50,7 @@ class Scheduler(Crew):
         intensity: unexplained deaths allowed per `period_ns`.
         start_timeout_ns: longest time until a worker must be ready; 0: unlimited.
         seed: of the jitter between retries.
+        resources: token -> the names of its units, or its amount.
     """
 
     def __init__(
@@ -60,11 +62,13 @@ class Scheduler(Crew):
         period_ns: int = 10_000 * MS,
         start_timeout_ns: int = 0,
         seed: int = 0,
+        resources: Mapping[str, tuple[str, ...] | int] = NOTHING,
     ) -> None:
-        super().__init__(max_workers, spares, max_tasks, RestartWindow(intensity, period_ns), start_timeout_ns, seed)
+        restarts = RestartWindow(intensity, period_ns)
+        super().__init__(max_workers, spares, max_tasks, restarts, start_timeout_ns, seed, resources=resources)
         self.estimates = Estimates()
         # life
-        self.paused = False
+        self.paused = self.short = False  # asked to; the machine's memory is
         self.stop_at = NEVER
         self.history = History()
 
@@ -95,10 +99,13 @@ class Scheduler(Crew):
         if self._dirty:
             self._relax()
         if self.ready:
-            if not self.paused:
+            if not (self.paused or self.short):
                 while self._dispatch():
                     pass
-            if self.staff < self.max_workers + self.spare_workers:
+            if self.lines is not None:
+                self._hire_for(self.lines)
+                self._tell_waits(self.lines)
+            elif self.staff < self.max_workers + self.spare_workers:
                 self._hire()
         if self.closed and not self.halted and not self.jobs:
             self.halted = True
@@ -121,9 +128,9 @@ class Scheduler(Crew):
         for row in event.rows:
             job, spec, due, release, after = row
             jobs[job] = spec
-            if after is None and due == never and release <= event.now and not spec.on_failure:
+            if after is None and due == never and release <= event.now and not spec.special:
                 push(spec.base + (release << RELEASE_SHIFT) + job)
-            elif after is None and spec.kill_at_deadline and release <= event.now and not spec.on_failure:
+            elif after is None and spec.kill_at_deadline and release <= event.now and not spec.special:
                 push((due << DUE_SHIFT) + spec.priority + (release << RELEASE_SHIFT) + job)
             else:
                 self._admit(job, spec, due, release, after or ())
@@ -132,6 +139,8 @@ class Scheduler(Crew):
 
     def _admit(self, job: int, spec: Spec, due: int, release: int, after: tuple[Prerequisite, ...]) -> None:
         """Take a job that has prerequisites, a start time or a deadline that only orders."""
+        if spec.bound:
+            self._line_up()
         key = key_of(spec, due, release, job)
         kills = due if spec.kill_at_deadline else NEVER
         if kills != due:
@@ -196,6 +205,7 @@ class Scheduler(Crew):
         take, drop, successors = queue.pop, jobs.pop, self.graph.successors
         done: list[int] = []
         before = len(queue)
+        holder = next(iter(queue), 0) if self.held else 0  # who holds tokens is alone
         worker.heard = event.now
         self.restarts.in_a_row = 0
         last: Spec | None = None
@@ -242,6 +252,8 @@ class Scheduler(Crew):
         if last and runs:
             self.estimates.learn(last.fn, total, runs)
         worker.load = worker.load * len(queue) // before if queue else 0
+        if holder and holder not in queue:
+            self._give_back(holder)
         if done:
             self._out.append(do.Settle(GOOD, done, []))
         if not queue and not worker.leaving:
@@ -255,6 +267,7 @@ class Scheduler(Crew):
             return
         explained = event.ready or worker.leaving
         self._leave(worker)
+        self._keep_back(worker)
         blamed = event.job or (self._suspect(worker) if event.ready and event.why != "left" else 0)
         for job, key in worker.queue.items():
             spec = self.jobs.get(job)
@@ -317,8 +330,8 @@ class Scheduler(Crew):
     def _silent(self, worker: Worker) -> None:
         """More than one job is out, less than BUDGET_NS of work by the estimates, and nothing was heard."""
         self._out.append(do.Peek(worker.id))
-        free = any(not w.queue and not w.used_up for w in self.active.values())
-        if free and not self.ready.head() and not self.paused:
+        free = any(not (w.queue or w.used_up or w.env) for w in self.active.values())
+        if free and not (self.ready.head() or self.paused or self.short):
             self._out.append(do.Recall(worker.id, [job for job in worker.queue if job in self.jobs][1:]))
 
     def _recalled(self, event: on.Recalled) -> None:
@@ -342,17 +355,16 @@ class Scheduler(Crew):
         ]  # fmt: skip
         free.sort(key=_load)
         passed = again = False
+        self._refused.clear()
         for left in range(len(free), 0, -1):
             worker = free[-left]
             waiting = len(self.ready)
             if not waiting:
                 break
             sent = self._fill(worker, min(DEPTH - len(worker.recalled), len(worker.queue) - (-waiting // left)))
-            if worker.leaving:
-                return True
             again |= passed and sent  # who was passed over may be fit for the next in line
             passed |= not sent
-        return again
+        return again or (bool(self._refused) and self._make_room(self._refused[0]))
 
     def _fill(self, worker: Worker, room: int) -> bool:
         """Send jobs to one worker, up to `room` in its queue (an even share, so that no other idles)."""
@@ -364,7 +376,7 @@ class Scheduler(Crew):
         load, watch, number = worker.load, worker.watch, len(queue)
         last: Spec | None = None
         cost = timeout = 0
-        soft = self.soft
+        soft, picky = self.soft, False
         while number < room:
             key = ready.head()
             if not key:
@@ -379,11 +391,10 @@ class Scheduler(Crew):
                 last = spec
                 cost = BUDGET_NS if spec.alone else self.estimates.get(spec.fn, BUDGET_NS)
                 timeout = spec.timeout_ns
+                picky = spec.picky or worker.env != ()
             if (number and load + cost >= BUDGET_NS) or job in worker.recalled:
                 break
-            if spec.fresh and worker.given:
-                if not queue:
-                    self._give_way(worker)
+            if picky and not self._takes(worker, job, spec):
                 break
             ready.pop(key)
             queue[job] = key
@@ -405,7 +416,7 @@ class Scheduler(Crew):
         if worker.given == self.max_tasks:
             worker.used_up = True
         worker.watch = min(watch, now + PEEK_NS) if number > 1 else watch
-        self._out.append(do.Dispatch(worker.id, ids))
+        self._out.append(do.Dispatch(worker.id, ids, self.held.get(ids[0], NOTHING)))
         return True
 
     # ------------------------------------------------------------------ the executor's life
@@ -415,6 +426,9 @@ class Scheduler(Crew):
 
     def _resumed(self, _event: on.Resumed) -> None:
         self.paused = False
+
+    def _memory_looked(self, event: on.MemoryLooked) -> None:
+        self.short = event.short
 
     def _closed(self, event: on.Closed) -> None:
         self.closed, self.paused = True, False
@@ -449,6 +463,7 @@ _ON: dict[type, Callable[[Scheduler, Any], None]] = {
     on.WorkerReady: Scheduler._worker_ready,
     on.Condemned: Scheduler._condemned,
     on.WorkerDied: Scheduler._worker_died,
+    on.Reaped: Scheduler._reaped,
     on.WardenDied: Scheduler._warden_died,
     on.Recalled: Scheduler._recalled,
     on.Unfit: Scheduler._unfit,
@@ -456,6 +471,7 @@ _ON: dict[type, Callable[[Scheduler, Any], None]] = {
     on.Fired: Scheduler._fired,
     on.Paused: Scheduler._paused,
     on.Resumed: Scheduler._resumed,
+    on.MemoryLooked: Scheduler._memory_looked,
     on.Closed: Scheduler._closed,
     on.Stopped: Scheduler._stopped,
 }

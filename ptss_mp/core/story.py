@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from .commands import Command, Dispatch, KillWorker, Postpone, Recall, Revoke, Settle
+from .commands import Command, Dispatch, KillWorker, Postpone, Recall, Revoke, Settle, Waits
 from .events import Answered, Condemned, Event, Submitted, Unfit, WorkerDied
+from .tokens import Holding
 
 
 class Line(NamedTuple):
@@ -44,7 +45,10 @@ def narrate(events: Sequence[Event], commands: Sequence[Command]) -> Iterator[Li
     for command in commands:
         if isinstance(command, Dispatch):
             for job in command.ids:
-                yield Line(now, job, "sent", command.worker, "")
+                yield Line(now, job, "sent", command.worker, holds(command.tokens))
+        elif isinstance(command, Waits):
+            for job in command.ids:
+                yield Line(now, job, "waits", 0, f"for {', '.join(command.tokens)}")
         elif isinstance(command, Settle):
             for i, job in enumerate(command.ids):
                 yield Line(now, job, command.status, 0, f"by job {command.blame[i]}" if command.blame else "")
@@ -60,6 +64,20 @@ def narrate(events: Sequence[Event], commands: Sequence[Command]) -> Iterator[Li
             yield Line(now, command.job, "killed", command.worker, command.why)
 
 
+def holds(tokens: Holding) -> str:
+    """Return what an attempt holds, in words: "gpu 0 and 1, memory 1024"."""
+    parts = [
+        f"{name} {what if isinstance(what, int) else ' and '.join(what)}" for name, what in sorted(tokens.items())
+    ]
+    return f"holds {', '.join(parts)}" if parts else ""
+
+
 def story(history: Iterable[tuple[Sequence[Event], Sequence[Command], int]], job: int) -> list[Line]:
     """Return all that is still remembered of one job, oldest first."""
-    return [line for events, commands, _ in history for line in narrate(events, commands) if line.job == job]
+    lines: list[Line] = []
+    for events, commands, _ in history:
+        for line in narrate(events, commands):
+            again = line.what == "waits" and lines and lines[-1][2:] == line[2:]  # when it came, and as the first
+            if line.job == job and not again:
+                lines.append(line)
+    return lines

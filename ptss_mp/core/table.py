@@ -13,8 +13,10 @@ from heapq import heappush
 
 from .graph import Graph, Waiting
 from .job import DUE_SHIFT, NEVER, RELEASE_MASK, RELEASE_SHIFT, Prerequisite, Spec, State, key_of
+from .lines import Lines
 from .ready import ReadyQueue
 from .timers import Timers
+from .tokens import NOTHING, Environment, Holding
 
 
 class Worker:
@@ -33,15 +35,17 @@ class Worker:
         used_up: it has run what it may run; it leaves once it has answered.
         leaving: condemned, killed or retired: it gets nothing more.
         job, at: the attempt it was condemned for; answers after that instant do not count.
+        env: what its process has in its environment beyond the others.
+        units: the tokens that `env` names; the same are the best for the next job.
     """
 
     __slots__ = (
-        "at", "given", "heard", "id", "job", "leaving", "load", "queue", "ready", "recalled", "seen",
-        "seen_at", "sent", "used_up", "watch",
+        "at", "env", "given", "heard", "id", "job", "leaving", "load", "queue", "ready", "recalled", "seen",
+        "seen_at", "sent", "units", "used_up", "watch",
     )  # fmt: skip
 
-    def __init__(self, number: int, watch: int) -> None:
-        self.id = number
+    def __init__(self, number: int, watch: int, env: Environment = (), units: Holding = NOTHING) -> None:
+        self.id, self.env, self.units = number, env, units
         self.queue: dict[int, int] = {}
         self.recalled: set[int] = set()
         self.load = self.heard = self.sent = self.given = self.job = self.seen = self.seen_at = 0
@@ -66,7 +70,7 @@ class Table:
     def __init__(self) -> None:
         self.now = 0
         self.jobs: dict[int, Spec] = {}
-        self.ready = ReadyQueue(self.jobs)
+        self.ready: ReadyQueue | Lines = ReadyQueue(self.jobs)  # Lines from the first job on that is bound
         self.graph = Graph()
         self.delayed: dict[int, int] = {}
         self.workers: dict[int, Worker] = {}

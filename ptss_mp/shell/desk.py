@@ -14,6 +14,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED
 from itertools import count
+from logging import WARNING
 from typing import TYPE_CHECKING, Any
 
 from ..core import commands as do
@@ -26,6 +27,7 @@ from ..outcome import EXIT_STATUS, Status
 from .callbacks import Callbacks
 from .channel import Answer, Channel
 from .clock import monotonic_ns
+from .memfree import MemoryGate
 from .poller import Poller
 from .records import replay
 from .report import Report, finished_at, make_outcome
@@ -71,6 +73,8 @@ class Desk:
         self.retries = 0
         self.lateness = False  # some job may succeed after its deadline
         self.look_at = NEVER  # when to look what running jobs report: only if somebody observes
+        self.gate: MemoryGate | None = None
+        self.gate_at = NEVER  # when to look at the memory though nothing happens
         self.attempt_failed: Callable[[Outcome[Any]], None] | None = None  # told of each that another one follows
         # of the loop
         self.early: dict[int, int] = {}  # jobs cancelled before their row was taken, and when that was heard
@@ -187,7 +191,18 @@ class Desk:
             now, here = monotonic_ns(), {row[0] for row in rows}
             self.early |= {job: now for job in ids if job not in self.core.jobs and job not in here}
             events.append(on.Cancelled(now, ids))
+        if self.gate:
+            events += self._look_at_memory(self.gate, bool(rows or self.core.ready))
         return events
+
+    def _look_at_memory(self, gate: MemoryGate, wanted: bool) -> list[on.Event]:
+        """Look whether jobs may start, if some are ready."""
+        looked = gate.look(monotonic_ns()) if wanted else None
+        self.gate_at = gate.again_at if wanted else NEVER
+        if looked and looked.short and not gate.told:
+            gate.told = True
+            self.callbacks.log(WARNING, "no job is started: %s", gate.why())
+        return [looked] if looked else []
 
     def _air(self) -> None:
         """Forget early cancels whose row will not come, now and then.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import wire
 from ..core.job import NEVER
+from ..core.tokens import Holding
 from ..warden.protocol import TICK_MAX_NS
 from .channel import Channel
 from .hire import Warden
@@ -22,7 +23,9 @@ def prepare_main(channel: Channel, main: bytes) -> tuple[Any, ...]:
     return 0, wire.PREPARE_MAIN, 0, main, 0
 
 
-def dispatch(channel: Channel, futures: Sequence[Future[Any]], warden: Warden, main: bytes, now: int) -> bool:
+def dispatch(
+    channel: Channel, futures: Sequence[Future[Any]], warden: Warden, main: bytes, now: int, tokens: Holding
+) -> bool:
     """Send these jobs to a worker; return True if the pipe did not take all.
 
     One who says that it is done and goes on is sent nothing: that stands in `violation` then.
@@ -31,6 +34,7 @@ def dispatch(channel: Channel, futures: Sequence[Future[Any]], warden: Warden, m
 
     Args:
         main: how to prepare `__main__`, for a worker that was born without it; empty: no call needs it.
+        tokens: what the one job holds, if it does.
     """
     if not futures:
         return False
@@ -62,7 +66,7 @@ def dispatch(channel: Channel, futures: Sequence[Future[Any]], warden: Warden, m
             channel.known.add(function.number)
             rows.append((0, wire.DEFINE, function.number, function.pickled, 0))
         if use is not told or future._extra is not None:
-            told = tell_about(channel, future, rows)
+            told = tell_about(channel, future, rows, tokens)
         rows.append(call_row(future, due, blobs))
     assert last is not None
     channel.limit(first, channel.sent - first, now, *last)

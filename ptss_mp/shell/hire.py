@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from multiprocessing import spawn
 from typing import TYPE_CHECKING, Any
 
+from ..core.tokens import Environment
 from ..outcome import signal_name
 from ..warden import proc
 from ..warden.protocol import (
@@ -82,7 +83,7 @@ class Warden:
         self.tag = tag
         self.free = list(range(slots, 0, -1))  # slot 0 is the page's head
         self.slots: dict[int, int] = {}
-        self.unforked: deque[int] = deque()  # workers that wait for the slot of one that is not reaped yet
+        self.unforked: dict[int, Environment] = {}  # workers that wait for the slot of one that is not reaped yet
         self.unsent: deque[bytes] = deque()
         self.groups = 0  # which ones new workers shall be in (warden.fences)
         self.ready = False
@@ -129,20 +130,20 @@ class Warden:
 
     # ---- to the warden
 
-    def fork(self, worker: int) -> None:
+    def fork(self, worker: int, env: Environment) -> None:
         """Ask for a worker; once a slot is free, if those who leave hold all."""
         if not self.free:
-            self.unforked.append(worker)
+            self.unforked[worker] = env
             return
         slot = self.free.pop()
         self.slots[worker] = slot
         self.limits[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES] = bytes(SLOT_BYTES)
-        self._send(FORK.pack(b"F", worker, slot, self.groups))
+        self._send(FORK.pack(b"F", worker, slot, self.groups) + (pickle.dumps(dict(env)) if env else b""))
 
     def unfork(self, worker: int) -> bool:
         """Want this worker no more; return True if the warden has not even been asked for it."""
         if worker in self.unforked:
-            self.unforked.remove(worker)
+            del self.unforked[worker]
             return True
         if worker in self.slots:
             self.killed(worker, 0, "crashed")
@@ -230,7 +231,8 @@ class Warden:
         if slot is not None:
             self.free.append(slot)
             if self.unforked:
-                self.fork(self.unforked.popleft())
+                waiting = next(iter(self.unforked))
+                self.fork(waiting, self.unforked.pop(waiting))
 
     # ---- its end
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import wire
 from ..core.job import NEVER
+from ..core.tokens import Holding
 from .report import make_outcome
 
 if TYPE_CHECKING:
@@ -29,10 +30,13 @@ def call_row(future: Future[Any], due: int, blobs: list[bytes]) -> tuple[Any, ..
     return future._id, future._use.function.number, call, needs, due
 
 
-def tell_about(channel: Channel, future: Future[Any], rows: list[tuple[Any, ...]]) -> Use | None:
+def tell_about(
+    channel: Channel, future: Future[Any], rows: list[tuple[Any, ...]], tokens: Holding
+) -> Use | None:
     """Say what `current()` tells in the jobs that follow, and their kernel limits, if it is not what was said last.
 
-    Jobs of one use share it, but for later attempts and deadlines that do not kill; so a run of them costs one row.
+    Jobs of one use share it, but for later attempts, tokens, and deadlines that do not kill; so a run of them costs
+    one row.
 
     Returns:
         The use of which the worker knows all that its next job needs, None if each has something of its own.
@@ -42,11 +46,11 @@ def tell_about(channel: Channel, future: Future[Any], rows: list[tuple[Any, ...]
     due = 0 if use.rules.kill_at_deadline or future._due == NEVER else future._due
     rules, metered = use.rules, use.spec.metered
     limits = (use.only, metered, rules.file_bytes, rules.open_files)
-    about = (use.name, use.key, tries + 1, rules.timeout_ns, due, *limits)
+    about = (use.name, use.key, tries + 1, rules.timeout_ns, due, dict(tokens), *limits)
     if about != channel.about:
         channel.about = about
         rows.append((0, wire.ABOUT, 0, about, 0))
-    shared = use.rules.kill_at_deadline and not tries and use.function.number >= 0  # no other is kept here
+    shared = use.rules.kill_at_deadline and not (tries or tokens) and use.function.number >= 0  # no other is kept here
     channel.use = use if shared else None
     return channel.use
 

@@ -20,7 +20,7 @@ from ..core import events as on
 from ..core.job import NEVER
 from ..core.scheduler import MS, Scheduler
 from ..errors import PoolBroken
-from ..warden.protocol import EXITED, FORKED, VERDICT, WHYS
+from ..warden.protocol import EXITED, FORKED, GONE, VERDICT, WHYS
 from .channel import Answer, Channel, Row
 from .clock import monotonic_ns
 from .desk import Desk
@@ -61,6 +61,7 @@ class Supervisor(Desk):
         self.events: list[on.Event] = []
         self.warden: Warden | None = None
         self.wardens = 0
+        self.mourned: set[int] = set()  # workers that are reaped, and of which something may be left
         self.main_told = self.halted = False
         self.measure_at = NEVER  # when to see to it that the warden measures
         self.quit_at = self.warden_by = NEVER  # until then: idle workers leave; the warden is ready
@@ -95,7 +96,7 @@ class Supervisor(Desk):
     def _turn(self) -> None:
         self.events = []
         at = min(self.core.wake_at, self.unexplained or NEVER, self.quit_at, self.warden_by)
-        at = min(at, self.look_at, self.measure_at)
+        at = min(at, self.look_at, self.measure_at, self.gate_at)
         for _, handle, what in self.poller.ready(at, self.busy):
             handle(what)
         if self.halted:
@@ -145,10 +146,13 @@ class Supervisor(Desk):
                 channel = self.channels.get(number)
                 if channel:
                     self.warden.note_exit(channel, status, peak, cpu)
+                    self.mourned.add(number)
                     self._forget(channel)
                 elif status < 0:
                     self._unborn(number, f"a worker cannot be forked: {os.strerror(-status)}")
                 self.warden.release(number)
+            elif letter == b"G":
+                self._gone(GONE.unpack(data)[1])
             elif letter == b"R":
                 self.warden.ready, self.warden_by = True, NEVER
             elif letter == b"B":
@@ -212,6 +216,8 @@ class Supervisor(Desk):
         for channel in list(self.channels.values()):
             self._forget(channel)
         sweep(warden.tag)
+        for number in list(self.mourned):
+            self._gone(number)
         started = {*warden.slots, *warden.unforked}
         warden.close()
         if self.halted or self.broken:
@@ -314,6 +320,12 @@ class Supervisor(Desk):
         self.poller.unwatch(channel.pidfd)
         del self.channels[channel.number]
         channel.close()
+        if channel.number not in self.mourned:
+            self._gone(channel.number)  # nobody is there who could say so
+
+    def _gone(self, number: int) -> None:
+        self.mourned.discard(number)
+        self.events.append(on.Reaped(monotonic_ns(), number))
 
     def _clock(self, _: Any) -> None:
         self.poller.timer_fired()
@@ -355,7 +367,7 @@ class Supervisor(Desk):
     def _start_worker(self, command: do.StartWorker) -> None:
         assert self.warden  # without one the pool is broken, and obeys no more
         self.warden.groups = sum(self.groups)
-        self.warden.fork(command.worker)
+        self.warden.fork(command.worker, command.env)
 
     def _dispatch(self, command: do.Dispatch) -> None:
         channel = self.channels.get(command.worker)
@@ -374,7 +386,7 @@ class Supervisor(Desk):
             return
         if mine and mine[0]._use.spec.metered:
             self.measure_at = min(self.measure_at, now + MEASURE_NS)
-        if dispatch(channel, mine, self.warden, self.main_data, now):
+        if dispatch(channel, mine, self.warden, self.main_data, now, command.tokens):
             self.poller.watch(channel.calls_fd, WRITE_RANK, self._writable, channel, select.EPOLLOUT)
         if channel.violation:
             self._expel(channel)
@@ -482,6 +494,7 @@ class Supervisor(Desk):
 _DO: dict[type, Callable[[Supervisor, Any], None]] = {
     do.StartWorker: Supervisor._start_worker,
     do.Dispatch: Supervisor._dispatch,
+    do.Waits: lambda _self, _command: None,
     do.Settle: Supervisor.settle,
     do.Postpone: Supervisor.postpone,
     do.Revoke: Supervisor._revoke,

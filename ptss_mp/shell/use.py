@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.job import Spec
 from ..core.restart import Retries
 from ..declare import Task
+from ..resources import check_held, fitted
 from ..retrying import Retry
 from ..rules import Rules
 from ..warden.protocol import MEMORY_GROUP, PIDS_GROUP
@@ -43,6 +44,9 @@ class Use:
         only: pickled classes of the exceptions after which a job may be made again; empty: of all.
         special: its jobs need the slow way (absolute instants, prerequisites, a name to be known by).
         scope: of the view it was submitted through, for that view's `shutdown`.
+
+    Raises:
+        InvalidOption: its jobs need what the pool has not: they could never start.
     """
 
     __slots__ = (
@@ -52,6 +56,9 @@ class Use:
 
     def __init__(self, pool: Pool, scope: Any, fn: Any, function: Function, rules: Rules, name: str) -> None:
         self.pool, self.scope, self.fn, self.function, self.rules, self.name = pool, scope, fn, function, rules, name
+        there = pool.core.tokens.all
+        held = fitted(rules.resources, rules.memory_bytes, there)
+        check_held(rules.env, held, there)
         self.key = f"{getattr(fn, '__module__', None) or '?'}.{getattr(fn, '__qualname__', type(fn).__name__)}"
         self.spec = Spec(
             fn=function.number if function.number >= 0 else pool.estimate_of(self.key),
@@ -64,6 +71,8 @@ class Use:
             memory_bytes=rules.memory_bytes,
             cpu_ns=rules.cpu_ns,
             alone=bool(rules.file_bytes or rules.open_files or rules.processes),
+            needs=held,
+            env=rules.env,
         )
         self.watched = bool(rules.memory_bytes or rules.cpu_ns or rules.processes)
         self.limits = (rules.timeout_ns, rules.memory_bytes, rules.cpu_ns, rules.processes)

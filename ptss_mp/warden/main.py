@@ -34,9 +34,10 @@ from . import child, fences, kernel, proc, protocol
 from .census import Census
 from .cgroup import Group
 from .clock import Limits, Watched
-from .protocol import CRASHED, DUMP_NS, EXITED, FORK, FORKED, KILL, READY, TICK_MAX_NS, VERDICT
+from .protocol import CRASHED, DUMP_NS, EXITED, FORK, FORKED, GONE, KILL, READY, TICK_MAX_NS, VERDICT
 from .trees import SWEEP_NS, Trees
 
+GONE_NS = 10_000_000  # how often to look whether somebody has ended whom another one reaps
 AWAKE_NS = 300_000_000  # stay awake so long after the last job: falling asleep and being nudged costs more
 TRIM_NS = 100_000_000  # a job that prints 1 GiB/s holds 100 MiB for a moment
 TRIM_KEEP_BYTES = 1 << 20  # as much as tee writes of one attempt; the outcome keeps 64 KiB of it
@@ -150,7 +151,9 @@ class Warden:
             if not data or data[:1] == b"Q":
                 self.end()
             elif data[:1] == b"F":
-                self.fork(*FORK.unpack(data)[1:])
+                env = data[FORK.size :]
+                _, number, slot, groups = FORK.unpack_from(data)
+                self.fork(number, slot, groups, pickle.loads(env) if env else {})
             elif data[:1] == b"K":
                 _, number, job, why = KILL.unpack(data)
                 worker = self.workers.get(number)
@@ -187,7 +190,7 @@ class Warden:
 
     # ---- forks
 
-    def fork(self, number: int, slot: int, groups: int) -> None:
+    def fork(self, number: int, slot: int, groups: int, env: dict[str, str]) -> None:
         """Make a worker and hand its ends to the parent; or tell why there is none: nobody else may suffer."""
         made: list[int] = []
         pid = 0
@@ -200,7 +203,7 @@ class Warden:
             calls_out, calls_in, answers_out, answers_in, page, out, err, log, fault = made
             pid = os.fork()
             if pid == 0:
-                self._become_worker((calls_out, answers_in, fault, page, out, err, log), group)
+                self._become_worker((calls_out, answers_in, fault, page, out, err, log), group, env)
             made.append(os.pidfd_open(pid))  # only this process reaps: the pid is still that child
             made.append(os.dup(made[-1]))
             base = 0 if self.options["spawn"] else proc.resident_bytes()
@@ -223,11 +226,12 @@ class Warden:
         os.close(calls_out)
         os.close(answers_in)
 
-    def _become_worker(self, ends: tuple[int, ...], group: Group | None) -> NoReturn:
+    def _become_worker(self, ends: tuple[int, ...], group: Group | None, env: dict[str, str]) -> NoReturn:
         try:
             if group:
                 with contextlib.suppress(OSError):  # it does without
                     group.attach()
+            os.environ.update(env)  # before the initializer, and before it is noted what a job must not change
             if not self.options["spawn"]:
                 child.forked(ends, self.pid, self.options)
             boot = os.memfd_create("ptss_mp-boot")
@@ -296,6 +300,12 @@ class Warden:
             self.fences.leave(worker.group)
             cpu = round((usage.ru_utime + usage.ru_stime) * 1e9)
             self.say(EXITED.pack(b"X", worker.number, pid, status, usage.ru_maxrss << 10, cpu))
+            self.trees.mourned[worker.number] = None
+
+    def tell_gone(self) -> None:
+        """Tell of reaped workers of which nothing is left."""
+        for number in self.trees.gone():
+            self.say(GONE.pack(b"G", number))
 
     def end(self) -> NoReturn:
         """Kill everything, reap it, and go."""
@@ -346,6 +356,8 @@ class Warden:
                 self.trees.sweep()
                 self.reap()
                 self.fences.tidy()
+            if self.trees.mourned:
+                self.tell_gone()
             at = self.tick()
             if not at and not self.trees.busy:
                 self.limits.asleep(True)
@@ -397,6 +409,8 @@ class Warden:
         at = min(at, self.census.due_at)
         if self.trees.busy:
             at = min(at, now + SWEEP_NS)
+        if self.trees.mourned:
+            at = min(at, now + GONE_NS)
         if busy:
             self.awake_until = now + AWAKE_NS
         elif now > self.awake_until:

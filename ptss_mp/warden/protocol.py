@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 
 # to the warden
-FORK = struct.Struct("<cQIB")  # b"F": worker, slot, in which groups
+FORK = struct.Struct("<cQIB")  # b"F": worker, slot, in which groups; + pickle of an environment of its own
 MEMORY_GROUP, PIDS_GROUP = 1, 2  # of FORK: limits of trees are in use (fences.py)
 KILL = struct.Struct("<cQQB")  # b"K": worker, job, why; the parent has sent SIGKILL, the warden walks the tree
 # b"M" + pickle: prepare __main__ · b"Q": end everything
@@ -25,6 +25,7 @@ READY = struct.Struct("<cI")  # b"R": threads of the warden
 VERDICT = struct.Struct("<cQQBQQQQB")  # b"V": worker, job, why, at, observed (ns, bytes), peak bytes, CPU ns, dumping
 #     + text: a line for each thread, where a Python stack would not tell all
 EXITED = struct.Struct("<cQIiQQ")  # b"X": worker, pid, wait status (-errno: it was not born), peak bytes, CPU ns
+GONE = struct.Struct("<cQ")  # b"G": worker; what it had started has ended too, as far as it was seen at its end
 # b"B" + text: it cannot go on, and why
 
 FDS = 8  # of FORKED: pidfd, answers, calls, page, fault, out, err, log

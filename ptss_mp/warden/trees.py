@@ -37,6 +37,7 @@ class Trees:
         dying: workers that are condemned or dead, and not reaped yet, by pid.
         shot: strays that were sent SIGKILL and were still listed at the last look.
         kept: what a preload started is nobody's stray.
+        mourned: reaped worker -> what it has left, once that was seen as a whole; until then None.
         dirty: the last look found somebody new or was cut short, or somebody was reaped since.
     """
 
@@ -46,6 +47,7 @@ class Trees:
         self.dying: dict[int, Watched] = {}
         self.shot: set[int] = set()
         self.kept: set[int] = set()
+        self.mourned: dict[int, set[int] | None] = {}
         self.dirty = False
 
     @property
@@ -72,6 +74,23 @@ class Trees:
         self.dirty = True
         with contextlib.suppress(OSError):  # no descriptor is left: unseen does not mean that nobody is there
             self.dirty = self._sweep(time.monotonic_ns() + SLICE_NS)
+        if self.mourned and not self.dirty:
+            shot = set(self.shot)
+            self.mourned = {number: shot if left is None else left for number, left in self.mourned.items()}
+
+    def gone(self) -> list[int]:
+        """Return the reaped workers of which nothing is left that could still act; each once."""
+        found = [n for n, left in self.mourned.items() if left is not None and all(map(self._has_ended, left))]
+        for number in found:
+            del self.mourned[number]
+        return found
+
+    def _has_ended(self, pid: int) -> bool:
+        """A stray that was shot is reaped, here or by its parent; or dead, and its parent's to reap."""
+        if pid not in self.shot or pid in self.workers:
+            return True
+        state = proc.state(pid)
+        return state == "X" or (state == "Z" and proc.parent(pid) != self.pid)
 
     def left(self) -> bool:
         """Return True if the warden has children, be it only zombies."""

@@ -42,6 +42,7 @@ BOTH = pytest.mark.parametrize("command", ["run", "check"])
         (("run", "jobs.py", "--workers"), "--workers"),
         *((("run", "jobs.py", "--workers", n), "--workers") for n in ("0", "-1", "1e9", "1000000000", "abc")),
         *((("run", "jobs.py", "--workers", n), "--workers") for n in ("nan", "", "2.5", "٣", "1_0", " 1", "9" * 5000)),
+        *((("run", "jobs.py", "--memfree", n), "--memfree") for n in ("0", "-1", "nan", "", "much", "9999TiB")),
         *((("run", "jobs.py", "--max-tasks", n), "--max-tasks") for n in ("0", "-1", "nan", "")),
         *((("run", "jobs.py", "--grace", n), "--grace") for n in ("-1", "inf", "nan", "1e308", "9 parsecs", "")),
         (("run", "jobs.py", "--log-level", "loud"), "--log-level"),
@@ -134,6 +135,9 @@ class TestPath:
             (f"@task(name={name!r})\ndef f(): ...\n", ("jobs.py:3: ", "name must"))
             for name in ("", "a\0b", "a\nb", "a\x1bb", "a\u202eb", "a\udc80b", "x" * 1_048_576)
         ),
+        ("@task(resources={'gpu': 1})\ndef f(): ...\n", ("jobs.py:3: ", "'f'", "no token 'gpu'", "it has none")),
+        ("@task(env={'CUDA_VISIBLE_DEVICES': '{gpu}'})\ndef f(): ...\n", ("jobs.py:3: ", "'gpu'", "does not hold")),
+        ("@task(env={'A=B': ''})\ndef f(): ...\n", ("jobs.py:3: ", "'='")),
         ("import threading\n@task(args=(threading.Lock(),))\ndef f(x): ...\n", ("jobs.py:4: ", "argument 1")),
     ],
 )  # fmt: skip

@@ -1,13 +1,15 @@
-"""Options of `run` beyond the plain way: --only, --dry-run, --execution-log, --log-json."""
+"""Options of `run` beyond the plain way: --only, --dry-run, --execution-log, --log-json, --memfree."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
 
 import pytest
 
+from ptss_mp.shell.memfree import most_bytes
 from tests.cli.cli_support import Bell, assert_one_line, finish, jobs_file, names, ptss_mp, start
 
 CHAIN = (
@@ -253,3 +255,38 @@ def test_logs_are_lines_that_nobody_forges(tmp_path):
     ended = ptss_mp("run", jobs_file(tmp_path, source))
     assert any(" WARNING ptss_mp: " in line for line in ended.lines), ended
     assert names(ended, ["Traceback"]) == []
+
+
+# ---- --memfree, and variables of a task.
+
+
+def test_memfree_that_is_there_changes_nothing(tmp_path):
+    path = jobs_file(tmp_path, CHAIN)
+    ended = ptss_mp("run", path, "--memfree", "1MiB", cwd=tmp_path)
+    assert (ended.status, len(ran(tmp_path))) == (0, 7), ended
+
+
+def test_memfree_starts_nothing_without_it(tmp_path):
+    """As much as there is can never be free: this process needs some."""
+    path = jobs_file(tmp_path, CHAIN)
+    with start("run", path, "--memfree", str(most_bytes()), "--no-progress", cwd=tmp_path) as program:
+        line = program.stderr.readline()
+        assert "no job is started" in line, line
+        assert "--memfree" in line
+        program.send_signal(signal.SIGINT)
+        ended = finish(program)
+    assert ended.status == 130, ended
+    assert ran(tmp_path) == []
+
+
+def test_memfree_beyond_what_there_is(tmp_path):
+    path = jobs_file(tmp_path, CHAIN)
+    ended = ptss_mp("run", path, "--memfree", str(most_bytes() + 1), cwd=tmp_path)
+    assert_one_line(ended, 2, "--memfree", "no job could ever start")
+    assert ran(tmp_path) == []
+
+
+def test_a_task_has_its_variables(tmp_path):
+    path = jobs_file(tmp_path, "@task(env={'COLOUR': 'red'})\ndef f(): print(os.environ['COLOUR'])\n")
+    ended = ptss_mp("run", path)
+    assert (ended.status, ended.out) == (0, "red\n"), ended

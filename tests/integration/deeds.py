@@ -986,3 +986,76 @@ def answer(request: bytes) -> bytes:
         note(request[4:].decode(), os.getpid())
         time.sleep(HANG)
     return request + request
+
+
+# ---- tokens and environments
+
+
+def hold(folder: str, what: str = "return", bell: str = "", heavy: bool = False) -> dict[str, Any]:
+    """Lock a file for each unit held, as long as this process lives, and do something; fail if one is locked."""
+    import fcntl
+
+    tokens = current().tokens
+    files = [open(Path(folder, unit), "a") for units in tokens.values() for unit in units]  # noqa: SIM115 - till death
+    for file in files:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    weight = bytearray(b"x") * (200 << 20 if heavy else 1)  # takes the kernel 40 ms to take away
+    if bell:
+        with open(bell, "a") as out:
+            out.write(f"{os.getpid()} {tokens}\n")
+    if what == "hang":
+        time.sleep(HANG)
+    elif what == "abort":
+        os.abort()
+    elif what == "exit":
+        os._exit(0)
+    elif what == "raise":
+        raise ValueError(len(weight))
+    time.sleep(0.002)
+    for file in files:
+        file.close()
+    return tokens
+
+
+HOLDER = """
+import fcntl, sys, time
+file = open(sys.argv[1], "a")
+fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+weight = bytearray(b"x") * (400 << 20)
+print("here", flush=True)
+time.sleep(1000)
+"""
+
+
+def hold_by_child(folder: str, what: str, bell: str) -> None:
+    """Let a heavy child lock the file of the unit held, then end in some way, or hang."""
+    unit = current().tokens["gpu"][0]
+    child = subprocess.Popen([sys.executable, "-c", HOLDER, str(Path(folder, unit))], stdout=subprocess.PIPE)
+    assert child.stdout
+    assert child.stdout.readline()
+    with open(bell, "a") as out:
+        out.write(f"{child.pid}\n")
+    if what == "hang":
+        time.sleep(HANG)
+    os.abort()
+
+
+def variable(name: str, change: str = "") -> tuple[int, str | None, str | None]:
+    """Return (pid, the variable as it is, as the initializer `note_variable` found it); change it."""
+    was = os.environ.get(name)
+    if change:
+        os.environ[name] = change
+    return os.getpid(), was, current().state.get("noted")
+
+
+def note_variable(name: str) -> None:
+    current().state["noted"] = os.environ.get(name)
+
+
+def child_variable(name: str) -> str:
+    """Return a variable as a process started by the job finds it."""
+    return subprocess.run(["sh", "-c", f'echo "${name}"'], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def what_i_hold() -> dict[str, Any]:
+    return current().tokens

@@ -12,6 +12,7 @@ from ptss_mp.core.scheduler import Scheduler
 
 MS = 1_000_000
 flags = st.booleans()
+NEEDS = [(), (), (("gpu", 1),), (("gpu", 2),), (("gpu", 1), ("space", 2)), (("space", 3),), (("space", 1),)]
 delays = st.sampled_from([0, 1, MS, 60 * MS, 2000 * MS])
 
 
@@ -20,7 +21,8 @@ class Core(RuleBasedStateMachine):
 
     @initialize(workers=st.integers(1, 3), spares=st.integers(0, 2), max_tasks=st.integers(0, 3))
     def build(self, workers, spares, max_tasks):
-        self.core = Scheduler(workers, spares, max_tasks, intensity=1000)
+        self.core = Scheduler(workers, spares, max_tasks, intensity=1000, resources={"gpu": ("0", "1"), "space": 3})
+        self.dead = []  # workers whose death was told, and that are not reaped
         self.now, self.next_id = MS, 1
         self.live, self.edges, self.booting, self.queues = {}, {}, [], {}
         self.halted = self.closed = False
@@ -46,13 +48,16 @@ class Core(RuleBasedStateMachine):
         invariants.check_worker_moves(workers, invariants.worker_states(self.core))
 
     @precondition(lambda self: not self.closed)
-    @rule(data=st.data(), due=delays, release=delays, kill=flags, fresh=flags, retries=st.integers(0, 2))
-    def submit(self, data, due, release, kill, fresh, retries):
+    @rule(data=st.data(), due=delays, release=delays, kill=flags, fresh=flags, retries=st.integers(0, 2),
+          needs=st.sampled_from(NEEDS), env=st.sampled_from(["", "", "a", "b", "{gpu}"]))  # fmt: skip
+    def submit(self, data, due, release, kill, fresh, retries, needs, env):
         job, self.next_id = self.next_id, self.next_id + 1
         earlier = st.lists(st.integers(1, job - 1), max_size=3) if job > 1 else st.just([])
         ids = data.draw(earlier)
         run_if = data.draw(st.sampled_from(["success", "done", "failure"]))
-        spec = Spec(job % 2, 0, MS, kill, run_if, retries, fresh)
+        pieces = ("", "gpu", "") if env == "{gpu}" else (env,)
+        template = (("E", pieces),) if env and (len(pieces) == 1 or "gpu" in dict(needs)) else ()
+        spec = Spec(job % 2, 0, MS, kill, run_if, retries, fresh, needs=needs, env=template)
         release += self.now
         due = release + due if due else NEVER
         after = tuple(Prerequisite(i, self.ends.get(i, ""), *self.edges[i]) for i in ids) or None
@@ -82,11 +87,17 @@ class Core(RuleBasedStateMachine):
     def die(self, data, why, began):
         worker = data.draw(st.sampled_from(sorted(self.queues)))
         queue = self.queues.pop(worker)
+        self.dead.append(worker)
         innocent = [job for job in queue[began:] if job in self.live]
         self.step(on.WorkerDied(self.now, worker, queue[0] if queue and began else 0, why, True))
         for job in innocent:
             expired = self.live.get(job) is None and self.ends[job] == "deadline"
             assert job in self.live or expired or self.closed, f"innocent {job} ended {self.ends[job]}"
+
+    @precondition(lambda self: self.dead)
+    @rule()
+    def reap(self):
+        self.step(on.Reaped(self.now, self.dead.pop(0)))
 
     @precondition(lambda self: self.live)
     @rule(data=st.data())
@@ -100,6 +111,10 @@ class Core(RuleBasedStateMachine):
         self.now += ns
         self.step(on.Fired(self.now, {}))
         assert self.core.wake_at > self.now or self.halted
+
+    @rule(short=flags)
+    def look_at_memory(self, short):
+        self.step(on.MemoryLooked(self.now, short))
 
     @rule(paused=flags)
     def pause(self, paused):

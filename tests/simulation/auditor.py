@@ -9,6 +9,7 @@ order (P3).  The numbers stand here again on purpose.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import combinations, product
 from typing import Any
 
 NEVER = 1 << 61
@@ -37,8 +38,9 @@ class Job:
     """What is known of a job from outside."""
 
     __slots__ = (
-        "allowed", "due", "failed_at", "failures", "fn", "for_good", "fresh", "heirs", "id", "kills", "must", "needs",
-        "not_before", "order", "postponed", "release", "retries", "returns", "run_if", "sent_at", "status", "timeout",
+        "allowed", "due", "env", "failed_at", "failures", "fn", "for_good", "fresh", "heirs", "id", "kills", "must",
+        "needs", "not_before", "order", "postponed", "release", "retries", "returns", "run_if", "sent_at", "status",
+        "timeout", "tokens",
         "where",
     )  # fmt: skip
 
@@ -48,6 +50,7 @@ class Job:
         self.order = (spec.priority, self.release, self.id)
         self.fn, self.timeout, self.fresh = spec.fn, spec.timeout_ns, spec.fresh
         self.run_if, self.retries = spec.run_if, spec.retries
+        self.tokens, self.env = dict(spec.needs), spec.env
         self.needs: dict[int, str] = {}  # prerequisite -> how it ended, "" if it has not
         self.heirs: list[Job] = []
         self.not_before = self.release
@@ -93,10 +96,10 @@ class Job:
 class Worker:
     """What is known of a worker from outside."""
 
-    __slots__ = ("given", "id", "job", "limit", "queue", "ready", "recalled", "sealed", "since", "why")
+    __slots__ = ("env", "given", "id", "job", "limit", "queue", "ready", "recalled", "sealed", "since", "why")
 
-    def __init__(self, number: int, now: int) -> None:
-        self.id, self.since = number, now
+    def __init__(self, number: int, now: int, env: Any) -> None:
+        self.id, self.since, self.env = number, now, env
         self.queue: dict[int, Job] = {}
         self.recalled: set[int] = set()
         self.given = self.job = 0
@@ -105,12 +108,81 @@ class Worker:
         self.why = ""  # "retired", "condemned", "killed" or "orphaned": it must get nothing more
 
 
+class Bank:
+    """Who holds which tokens, by what was said; owners are (worker, job)."""
+
+    def __init__(self, resources: dict[str, Any]) -> None:
+        self.there = resources
+        self.held: dict[tuple[int, int], dict[str, Any]] = {}
+
+    def release(self, owner: tuple[int, int]) -> None:
+        """It is free again."""
+        self.held.pop(owner, None)
+
+    def free(self, name: str) -> Any:
+        """Return the free units of a token, or how much is free of an amount."""
+        taken = [what[name] for what in self.held.values() if name in what]
+        there = self.there[name]
+        if isinstance(there, int):
+            return there - sum(taken)
+        return [unit for unit in there if all(unit not in units for units in taken)]
+
+    def count(self, name: str) -> int:
+        """Return how much of a token is free."""
+        free = self.free(name)
+        return free if isinstance(free, int) else len(free)
+
+    def fits(self, needs: dict[str, int], what: dict[str, Any]) -> bool:
+        """Return True if this is what is needed, and free."""
+        if set(needs) != set(what):
+            return False
+        for name, count in needs.items():
+            free = self.free(name)
+            if isinstance(free, int):
+                if what[name] != count or count > free:
+                    return False
+            elif len(set(what[name])) != count or not set(what[name]) <= set(free):
+                return False
+        return True
+
+    def first(self, order: Sequence[Job]) -> Job | None:
+        """Return the first that may start: who lacks tokens keeps its place before all who need what it lacks."""
+        lacked: set[str] = set()
+        for job in order:
+            short = {name for name, count in job.tokens.items() if name in lacked or count > self.count(name)}
+            if not short:
+                return job
+            lacked |= short
+        return None
+
+    def environments(self, job: Job) -> set[Any]:
+        """Return what its process may have in its environment, by the units that are free."""
+        choices = []
+        for name, count in job.tokens.items():
+            free = self.free(name)
+            found = [count] if isinstance(free, int) else list(combinations(free, count))
+            choices.append([(name, what) for what in found])
+        return {environment(job.env, dict(choice)) for choice in product(*choices)}
+
+
+def environment(template: Any, what: dict[str, Any]) -> Any:
+    """Return what a template means for who holds this."""
+    found = []
+    for variable, pieces in template:
+        said = [piece if i % 2 == 0 else what[piece] for i, piece in enumerate(pieces)]
+        found.append((variable, "".join(s if isinstance(s, str) else str(s) if isinstance(s, int) else ",".join(s)
+                                        for s in said)))  # fmt: skip
+    return tuple(found)
+
+
 class Auditor:
     """Takes each step's events and commands.  The arguments are the scheduler's."""
 
     def __init__(
-        self, max_workers: int, spares: int, max_tasks: int, intensity: int, start_timeout_ns: int
-    ) -> None:
+        self, max_workers: int, spares: int, max_tasks: int, intensity: int, start_timeout_ns: int,
+        resources: dict[str, Any],
+    ) -> None:  # fmt: skip
+        self.bank = Bank(resources)
         self.max_workers, self.spares, self.max_tasks = max_workers, spares, max_tasks
         self.intensity, self.start_timeout_ns = intensity, start_timeout_ns
         self.now = 0
@@ -118,7 +190,7 @@ class Auditor:
         self.open: dict[int, Job] = {}
         self.workers: dict[int, Worker] = {}
         self.fastest: dict[int, int] = {}  # function -> its shortest run seen
-        self.paused = self.closed = self.stopped = self.halted = False
+        self.short = self.paused = self.closed = self.stopped = self.halted = False
         self.grace_until = NEVER
         self.deaths: list[int] = []  # that no job explains
         self.in_a_row = 0  # of them, since somebody answered
@@ -152,6 +224,9 @@ class Auditor:
                 continue
             if kind == "Settle":
                 ready = None
+            if kind == "Waits":
+                self._waits(command, self._ready())
+                continue
             if getattr(command, "worker", 0) in self.died:
                 continue  # it died in this very step; the shell ignores the order
             self._on[kind](command)
@@ -196,6 +271,7 @@ class Auditor:
                 return
             job = worker.queue.pop(number)
             job.where = 0
+            self.bank.release((worker.id, number))
             if end not in (PASSED_BY, EXPIRED):
                 self.fastest[job.fn] = min(took, self.fastest.get(job.fn, took))
             if job.status or job.must:
@@ -245,6 +321,13 @@ class Auditor:
         self.deaths.append(now)
         self.in_a_row += 1
 
+    def _ev_Reaped(self, event: Any) -> None:
+        for owner in [owner for owner in self.bank.held if owner[0] == event.worker]:
+            self.bank.release(owner)
+
+    def _ev_MemoryLooked(self, event: Any) -> None:
+        self.short = event.short
+
     def _ev_Recalled(self, event: Any) -> None:
         worker = self.workers.get(event.worker)
         for number in event.ids:
@@ -259,6 +342,7 @@ class Auditor:
         job = worker.queue.pop(event.job)
         job.where = 0
         worker.given -= 1
+        self.bank.release((worker.id, event.job))
         if event.hopeless and not job.status and not job.must:
             self._must(job, "memory")
             job.for_good = True
@@ -362,7 +446,7 @@ class Auditor:
 
     def _do_StartWorker(self, command: Any) -> None:
         self.require(command.worker not in self.workers, f"worker {command.worker} started twice")
-        self.workers[command.worker] = Worker(command.worker, self.now)
+        self.workers[command.worker] = Worker(command.worker, self.now, command.env)
 
     def _do_RetireWorker(self, command: Any) -> None:
         worker = self.workers[command.worker]
@@ -447,20 +531,22 @@ class Auditor:
         worker = self.workers.get(command.worker)
         self.require(worker is not None, f"jobs sent to worker {command.worker}, which is dead")
         assert worker is not None
-        self.require(not self.paused, "jobs sent while paused")
+        self.require(not self.paused and not self.short, "jobs sent while nothing shall start")
         self.require(worker.ready and not worker.why, f"jobs sent to worker {worker.id} ({worker.why})")
         self.require(bool(command.ids), "an empty dispatch")
-        order = sorted((self._effective(job), job.id) for job in ready)
-        for position, number in enumerate(command.ids):
+        order = sorted((job for job in ready), key=self._effective)
+        for number in command.ids:
             job = self.jobs[number]
             self.require(not job.status, f"sent after it settled ({job.status})", number)
             self.require(not job.where, f"sent to {worker.id} while at worker {job.where}", number)
             self.require(job.not_before <= self.now, "sent too early", number)
             self.require(job.may_start(), f"sent before its prerequisites: {job.needs}", number)
             self.require(job.kills > self.now, "sent after its deadline", number)
-            first = order[position][1]
-            self.require(first == number, f"sent before the more urgent job {first}", number)
+            first = self.bank.first(order)
+            self.require(first is job, f"sent before the more urgent job {first and first.id}", number)
             self._send(worker, job)
+            self._hold(worker, job, command)
+            order.remove(job)
         self._check_load(worker)
         sent = set(command.ids)
         ready[:] = [job for job in ready if job.id not in sent]
@@ -476,6 +562,25 @@ class Auditor:
         worker.queue[job.id] = job
         worker.given += 1
         job.where, job.sent_at = worker.id, self.now
+
+    def _hold(self, worker: Worker, job: Job, command: Any) -> None:
+        """It gets what it needs, all of it free until now, and the process that belongs to it."""
+        what = command.tokens
+        if not (job.tokens or job.env or worker.env or what):
+            return
+        self.require(len(worker.queue) == 1, "holds tokens or an environment, and is not alone", job.id)
+        self.require(self.bank.fits(job.tokens, what), f"needs {job.tokens}, was given {what}", job.id)
+        self.bank.held[worker.id, job.id] = what
+        expected = environment(job.env, what)
+        self.require(worker.env == expected, f"{expected} sent to worker {worker.id} of {worker.env}", job.id)
+
+    def _waits(self, command: Any, ready: list[Job]) -> None:
+        startable = self.bank.first(sorted(ready, key=self._effective))
+        for number in command.ids:
+            job = self.jobs[number]
+            self.require(job in ready and job is not startable, "is said to wait for tokens and does not", number)
+            named = set(command.tokens)
+            self.require(bool(named) and named <= set(job.tokens), f"is said to wait for {named}", number)
 
     def _check_load(self, worker: Worker) -> None:
         self.require(len(worker.queue) <= DEPTH_MAX, f"worker {worker.id} holds {len(worker.queue)} jobs")
@@ -502,7 +607,7 @@ class Auditor:
             self.require(not alive, f"cancelled, and not revoked at worker {number}", job_number)
         for job in self.open.values():
             self.require(job.kills > self.now or job.where > 0, "its deadline passed unnoticed", job.id)
-        if not self.paused:
+        if not self.paused and not self.short:
             self._check_idle()
 
     def _check_idle(self) -> None:
@@ -512,9 +617,12 @@ class Auditor:
         busy = sum(1 for worker in usable if worker.queue)
         self.require(busy <= self.max_workers, f"{busy} workers at work")
         if busy < min(self.max_workers, len(usable)):
-            ready = self._ready()
-            if not ready:
+            head = self.bank.first(sorted(self._ready(), key=self._effective))
+            if not head:
                 return
-            head = min(ready, key=self._effective)
-            idle = [w.id for w in usable if not w.queue and not (head.fresh and w.given)]
+            environments = self.bank.environments(head)
+            idle = [
+                w.id for w in usable
+                if not w.queue and not (head.fresh and w.given) and w.env in environments
+            ]  # fmt: skip
             self.require(not idle, f"ready, and workers {idle} are idle", head.id)

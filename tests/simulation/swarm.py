@@ -11,6 +11,7 @@ from random import Random
 
 US, MS, S = 1_000, 1_000_000, 1_000_000_000
 BUDGETS_FROM = 2_000  # seeds below keep the histories they had before there were budgets by cause (REGRESSIONS)
+SALT = 98  # so chosen that the seeds of test_simulation.REGRESSIONS, older than tokens, draw none
 RUN_TIMES_NS = ((1 * US, 40 * US), (20 * US, 300 * US), (200 * US, 3 * MS), (2 * MS, 80 * MS))
 
 
@@ -31,6 +32,16 @@ class Function:
 def _chance(rng: Random, *, off: float, high: float) -> float:
     """Return a probability that is 0 in the share `off` of all runs, else anything up to `high`."""
     return 0.0 if rng.random() < off else rng.random() * high
+
+
+def _resources(rng: Random) -> dict[str, tuple[str, ...] | int]:
+    """Draw the tokens of a pool."""
+    there: dict[str, tuple[str, ...] | int] = {"gpu": tuple("0123"[: rng.randint(1, 4)])}
+    if rng.random() < 0.5:
+        there["db"] = ("x", "a", "m")[: rng.randint(1, 3)]  # in no alphabet's order
+    if rng.random() < 0.5:
+        there["memory"] = 10
+    return there
 
 
 @dataclass(slots=True)
@@ -57,6 +68,9 @@ class Swarm:
     p_fresh: float
     p_alone: float
     p_unfit: float
+    resources: dict[str, tuple[str, ...] | int]
+    p_needs: float
+    p_env: float
     p_priority: float
     p_cancel: float
     p_raise: float
@@ -78,14 +92,16 @@ class Swarm:
     kills: int
     warden_deaths: int
     pauses: int
+    shortages: int
     end: str
     lag_ns: int
 
     @classmethod
-    def draw(cls, rng: Random, seed: int) -> Swarm:
-        """Draw the parameters of a run."""
+    def draw(cls, rng: Random, seed: int, later: Random) -> Swarm:
+        """Draw the parameters of a run; `later` is what was drawn first in later years (World.more)."""
         off = 0.3 if seed >= BUDGETS_FROM else 1.0
         more = Random(seed)
+        bound = later.random() < 0.5
         functions = []
         for number in range(1, rng.randint(1, 4) + 1):
             low, high = rng.choice(RUN_TIMES_NS)
@@ -109,8 +125,11 @@ class Swarm:
             p_condition=_chance(rng, off=0.4, high=0.8),
             p_retries=_chance(rng, off=0.4, high=1),
             p_fresh=_chance(rng, off=0.7, high=0.7),
-            p_alone=_chance(rng, off=0.6, high=1),
-            p_unfit=_chance(rng, off=0.5, high=0.6),
+            p_alone=_chance(more, off=0.6 if off < 1 else 1.0, high=1),
+            p_unfit=_chance(more, off=0.5 if off < 1 else 1.0, high=0.6),
+            resources=_resources(later) if bound else {},
+            p_needs=_chance(later, off=0.1, high=1),
+            p_env=_chance(later, off=0.3, high=0.6) if bound else 0.0,
             p_priority=_chance(rng, off=0.5, high=1),
             p_cancel=_chance(rng, off=0.6, high=0.3),
             p_raise=_chance(rng, off=0.5, high=0.3),
@@ -132,6 +151,7 @@ class Swarm:
             kills=rng.choice((0, 0, 2, 8)),
             warden_deaths=rng.choice((0, 0, 0, 0, 1, 2)),
             pauses=rng.choice((0, 0, 0, 1, 3)),
+            shortages=more.choice((0, 0, 2)) if bound else 0,
             end=rng.choice(("close", "close", "close", "drop", "stop", "close and stop")),
             lag_ns=rng.choice((1 * US, 50 * US, 2 * MS)),
         )

@@ -9,8 +9,9 @@ import sys
 import pytest
 
 from ptss_mp.core.commands import Dispatch, Revoke, Settle
-from ptss_mp.core.events import Answered, Condemned, Paused, Submitted, WorkerDied
-from ptss_mp.core.job import DUE_SHIFT, NEVER
+from ptss_mp.core.events import Answered, Condemned, MemoryLooked, Paused, Submitted, WorkerDied
+from ptss_mp.core.job import DUE_SHIFT, NEVER, Spec
+from ptss_mp.core.lines import Lines
 from ptss_mp.core.scheduler import Scheduler
 
 from .__main__ import failure
@@ -199,11 +200,56 @@ class NeverStops(Scheduler):
         pass
 
 
+class LetsAnybodyPass(Scheduler):
+    def _line_up(self):
+        super()._line_up()
+        self.lines.__class__ = Heedless
+
+
+class Heedless(Lines):
+    __slots__ = ()
+
+    def _short(self, job, lacked):
+        return super()._short(job, set())
+
+
+class HandsTokensOnTooEarly(Scheduler):
+    def _keep_back(self, worker):
+        super()._keep_back(worker)
+        for holding in self.dying.pop(worker.id, ()):
+            self.tokens.give(holding)
+
+
+class HandsOutTwice(Scheduler):
+    def _takes(self, worker, job, spec):
+        before = self.tokens.copy()
+        taken = super()._takes(worker, job, spec)
+        if job % 5 == 0:
+            self.tokens = before
+        return taken
+
+
+class ForgetsTheEnvironment(Scheduler):
+    def _fits(self, worker, spec, tokens):
+        return super()._fits(worker, Spec(0, needs=spec.needs), tokens) if not worker.env else None
+
+
+class NeverGivesBack(Scheduler):
+    def _give_back(self, job):
+        self.held.pop(job, None)
+
+
+class StartsWhileMemoryIsShort(Misheard):
+    def hear(self, event):
+        return None if type(event) is MemoryLooked else event
+
+
 SABOTEURS = (
     LosesAJob, ForgetsAReturn, BlamesAnInnocent, BlamesNobody, TakesLateAnswers, IgnoresPrerequisites,
     StartsWhilePaused, NeverRevokes, IgnoresDeadlines, IgnoresInheritance, RunsTooEarly, SettlesTwice,
     RetriesTooOften, SpendsOneBudgetForAll, ForgetsTheCause, RetriesForGood, PausesTooLong, SendsTwice,
-    MissesDeadlines, ReusesForFresh, NeverStops,
+    MissesDeadlines, ReusesForFresh, NeverStops, LetsAnybodyPass, HandsTokensOnTooEarly, HandsOutTwice,
+    ForgetsTheEnvironment, NeverGivesBack, StartsWhileMemoryIsShort,
 )  # fmt: skip
 
 

@@ -179,6 +179,9 @@ class Worker:
         job, why = self.verdict or (self.running, "crashed")
         world.tell(ev.WorkerDied(world.now, self.id, job, why, self.was_ready))
         del world.workers[self.id]
+        if world.swarm.resources:
+            lag = world.more.randrange(2 * world.swarm.lag_ns)
+            world.after(lag, lambda: world.tell(ev.Reaped(world.now, self.id)))
 
 
 FATES = {

@@ -21,7 +21,7 @@ from ptss_mp.core.restart import Retries
 from ptss_mp.core.scheduler import Scheduler
 
 from .auditor import Auditor, Violation
-from .swarm import MS, S, Swarm
+from .swarm import MS, SALT, S, Swarm
 from .workers import BOOTING, DEAD, UP, Worker
 
 STEPS_MAX = 4_000  # of a whole run; the longest seen takes a third of it.  A storm of timers takes all.
@@ -71,13 +71,15 @@ class World:
 
     def __init__(self, seed: int, scheduler: type[Scheduler] = Scheduler, keep: bool = False) -> None:
         self.seed, self.rng = seed, Random(seed)
-        self.swarm = swarm = Swarm.draw(self.rng, seed)
+        self.more = Random(f"{SALT}:{seed}")  # of what came later, so that older seeds keep their histories
+        self.swarm = swarm = Swarm.draw(self.rng, seed, self.more)
         rules = {
             "max_workers": swarm.workers,
             "spares": swarm.spares,
             "max_tasks": swarm.max_tasks,
             "intensity": swarm.intensity,
             "start_timeout_ns": swarm.start_timeout_ns,
+            "resources": swarm.resources,
         }
         self.core = scheduler(**rules, seed=seed)
         self.auditor = Auditor(**rules)
@@ -135,6 +137,10 @@ class World:
             begin = self._some()
             self.after(begin, lambda: self.closed or self.tell(ev.Paused(self.now)))
             self.after(begin + self._some() // 4, lambda: self.tell(ev.Resumed(self.now)))
+        for _ in range(swarm.shortages):
+            begin, length = self.more.randrange(swarm.span_ns + 1), self.more.randrange(swarm.span_ns // 4 + 1)
+            self.after(begin, lambda: self.tell(ev.MemoryLooked(self.now, True)))
+            self.after(begin + length, lambda: self.tell(ev.MemoryLooked(self.now, False)))
         chaos = swarm.span_ns * 2 + 50 * MS
         if swarm.end != "close":
             self.after(rng.randrange(chaos), self._end)
@@ -145,6 +151,7 @@ class World:
 
     def _spec(self) -> Spec:
         rng, swarm = self.rng, self.swarm
+        needs = self._needs()
         return Spec(
             fn=rng.choice(swarm.functions).number,
             priority=rng.randint(-3, 3) if self.lucky(swarm.p_priority) else 0,
@@ -154,6 +161,8 @@ class World:
             retries=self._retries(),
             fresh=self.lucky(swarm.p_fresh),
             cpu_ns=int(self.lucky(swarm.p_alone)),
+            needs=needs,
+            env=self._env(needs),
         )
 
     def _retries(self) -> int | Retries:
@@ -168,6 +177,25 @@ class World:
             jitter=rng.choice((0.0, 0.1, 1.0)),
             max_delay_ns=rng.choice((0, 5 * MS, 8 * S)),
         )
+
+    def _needs(self) -> tuple[tuple[str, int], ...]:
+        """Draw what a job holds; never more than there is."""
+        there, more = self.swarm.resources, self.more
+        if not there or more.random() >= self.swarm.p_needs:
+            return ()
+        names = sorted(more.sample(sorted(there), more.randint(1, len(there))))
+        most = {name: what if isinstance(what, int) else len(what) for name, what in there.items()}
+        return tuple((name, more.choice((1, 1, more.randint(1, most[name])))) for name in names)
+
+    def _env(self, needs: tuple[tuple[str, int], ...]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """Draw the template of an environment."""
+        more = self.more
+        if more.random() >= self.swarm.p_env:
+            return ()
+        if needs and more.random() < 0.7:
+            token = more.choice(needs)[0]
+            return ((token, ("", token, "")),)
+        return (("KIND", (more.choice("ab"),)),)
 
     def _submit(self, specs: list[Spec], count: int) -> None:
         if self.closed:
@@ -246,7 +274,7 @@ class World:
             self._start_worker(command.worker)
         elif kind is cmd.Halt:
             self.halted = True
-        elif kind is not cmd.Postpone and command.worker in self.workers:
+        elif kind not in (cmd.Postpone, cmd.Waits) and command.worker in self.workers:
             worker = self.workers[command.worker]
             if kind is cmd.Dispatch:
                 if not self._unfit(worker, command.ids):

@@ -57,6 +57,17 @@ class Drive:
         """A worker dies."""
         return self.step(on.WorkerDied(self.now, worker, job, why, ready))
 
+    def reap(self, worker):
+        """The process of a worker whose death was told has ended."""
+        return self.step(on.Reaped(self.now, worker))
+
+    def start(self):
+        """Let the workers come that were asked for; return their environments."""
+        asked = [worker for worker in self.core.workers.values() if not (worker.ready or worker.leaving)]
+        for worker in asked:
+            self.step(on.WorkerReady(self.now, worker.id))
+        return [dict(worker.env) for worker in asked]
+
     def wait(self, ns, marks=None):
         """Let time pass."""
         self.now += ns

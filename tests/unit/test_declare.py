@@ -164,7 +164,7 @@ def test_rules_are_whole_nanoseconds():
     assert made[:7] == (0, 90 * 10**9, 120 * 10**9, False, "done", 2, True)
     assert not any(made[7:])
     limited = rules(Options(memory="2GiB", cpu_time="1m", file_size="1KB", open_files=9, processes=3))
-    assert limited[7:] == (2 << 30, 60 * 10**9, 1000, 9, 3)
+    assert limited[7:] == (2 << 30, 60 * 10**9, 1000, 9, 3, (), ())
     lifted = Options(memory="2GiB", cpu_time=1, file_size=1, open_files=9, processes=3) | Options(
         memory=None, cpu_time=None, file_size=None, open_files=None, processes=None
     )

@@ -10,7 +10,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "ptss_mp"
 
-WORDS = {"errors", "units", "retrying", "declare", "rules"}
+WORDS = {"errors", "units", "resources", "retrying", "declare", "rules"}
 BYTES = {"wire", "marker"}
 BELOW = {"*"}  # everything but cli and __main__
 
@@ -18,15 +18,16 @@ BELOW = {"*"}  # everything but cli and __main__
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "units": {"errors"},
+    "resources": {"errors", "units"},
     "retrying": {"errors", "pickling", "units"},
-    "declare": {"errors", "retrying", "units"},
-    "rules": {"declare", "errors", "retrying", "rlimits", "units"},
+    "declare": {"errors", "resources", "retrying", "units"},
+    "rules": {"declare", "errors", "resources", "retrying", "rlimits", "units"},
     "rlimits": set(),
     "wire": set(),
     "marker": {"wire"},
     "outcome": {"errors", "wire"},
     "core.events": {"core.job"},
-    "core.commands": {"core.job"},
+    "core.commands": {"core.job", "core.tokens"},
     "core": {"errors", "core"},
     "pickling": set(),
     "codec": {"wire", "errors", "pickling"},

@@ -32,6 +32,17 @@ def test_a_job_whose_prerequisite_failed():
     assert (last.what, last.detail) == ("dependency", "by job 1")
 
 
+def test_what_a_job_waits_for_and_what_it_holds():
+    drive = Drive(2, resources={"gpu": ("0", "3"), "space": 9})
+    both = Spec(1, needs=(("gpu", 2), ("space", 5)))
+    drive.submit(row(1, both), row(2, both))
+    drive.answer(1, 1)
+    told = [(line.what, line.detail) for line in story(drive.core.history, 2)]
+    assert told == [
+        ("submitted", ""), ("waits", "for gpu, space"), ("sent", "holds gpu 0 and 3, space 5"),
+    ]  # fmt: skip
+
+
 def test_condemned_and_killed_are_told_with_the_worker():
     drive = Drive()
     drive.submit(row(1, Spec(1, timeout_ns=5 * MS)))
