@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from ..core import commands as do
 from ..core import events as on
 from ..core.job import NEVER
-from ..core.scheduler import MS, Scheduler
+from ..core.scheduler import Scheduler
+from ..core.watch import MS
 from ..errors import PoolBroken
 from ..warden.protocol import EXITED, FORKED, GONE, VERDICT, WHYS
 from .channel import Answer, Channel, Row
