@@ -254,6 +254,8 @@ class Scheduler(Crew):
         if worker is None:
             return
         explained = event.ready or worker.leaving
+        if event.job:
+            self.restarts.in_a_row = 0  # it came as far as a job
         self._leave(worker)
         blamed = event.job or (self._suspect(worker) if event.ready and event.why != "left" else 0)
         for job, key in worker.queue.items():
