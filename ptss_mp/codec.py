@@ -13,8 +13,11 @@ from typing import Any
 from . import pickling, wire
 from .wire import BOOL, BYTES, EXIT_CODE_MAX, FLOAT, INT, INT_MAX, NONE, PICKLE, STACK_GLOBAL, STR
 
-# Files from which a worker calls what is the program's own.
-_OURS = {__file__.replace("codec.py", name) for name in ("codec.py", "worker.py", "mainmodule.py", "warden/child.py")}
+# Files from which warden and workers call what is the program's own.
+_OURS = {
+    __file__.replace("codec.py", name)
+    for name in ("codec.py", "worker.py", "mainmodule.py", "warden/child.py", "warden/main.py")
+}
 
 
 def describe(error: BaseException, keep: bool = True, more: str = "") -> bytes:
@@ -39,7 +42,7 @@ def describe(error: BaseException, keep: bool = True, more: str = "") -> bytes:
     try:
         import traceback
 
-        trace = "".join(traceback.format_exception(type(error), error, _own_part(error.__traceback__)))
+        trace = "".join(traceback.format_exception(type(error), error, own_part(error.__traceback__)))
     except BaseException:
         trace = "(its traceback cannot be had)\n"
     if more:
@@ -66,8 +69,8 @@ def _text(error: BaseException) -> str:
         return "(its text cannot be had)"
 
 
-def _own_part(trace: Any) -> Any:
-    """Return the traceback without the worker's own frames at its beginning."""
+def own_part(trace: Any) -> Any:
+    """Return a traceback without our own frames at its beginning."""
     while trace and trace.tb_frame.f_code.co_filename in _OURS:
         trace = trace.tb_next
     return trace

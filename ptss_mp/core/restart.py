@@ -6,7 +6,7 @@ of spinning.  Here only deaths count that no job explains: a worker that never
 became ready, or the warden itself.
 
 A start that takes long to fail never comes to so many within the period.  So as
-many in a row are too many too, if nobody has answered anything in between.
+many in a row are too many too, if no worker came as far as a job in between.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class RestartWindow:
     """The unexplained deaths of the last `period_ns`, and those in a row; more than `intensity` of either is too many.
 
     Attributes:
-        in_a_row: deaths since a worker answered.
+        in_a_row: deaths since a worker answered, or died of a job.
     """
 
     __slots__ = ("_began", "_deaths", "in_a_row", "intensity", "period_ns")

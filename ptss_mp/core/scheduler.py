@@ -261,6 +261,8 @@ class Scheduler(Watch):
         if worker is None:
             return
         explained = event.ready or worker.leaving
+        if event.job:
+            self.restarts.in_a_row = 0  # it came as far as a job
         self._leave(worker)
         self._keep_back(worker)
         blamed = event.job or (self._suspect(worker) if event.ready and event.why != "left" else 0)

@@ -463,7 +463,7 @@ class Supervisor(Desk):
 
     def _halt(self, command: do.Halt) -> None:
         if command.broken:
-            self._break(command.broken + (f"; the last time {self.why}" if self.why else ""))
+            self._break(command.broken + (f"; the last time: {self.why}" if self.why else ""))
             return
         self.halted = True
         self.quit_at = monotonic_ns() + QUIT_NS

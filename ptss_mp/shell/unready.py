@@ -37,7 +37,8 @@ def last_words(channel: Channel, report: Report, late: str, initializer: bool) -
     if channel.failure:
         facts = channel.failure
         return f"it raised {facts.type_name}: {facts.text}\n{facts.traceback.rstrip()}"
-    told = f"it {late or report.exited(channel.status)}"
+    noise = f"sent {channel.violation}" if channel.violation else ""
+    told = f"it {late or noise or report.exited(channel.status)}"
     if initializer and not late:
         told += "; call the initializer in a program of its own to see more"
     output = (report.err or report.out or b"").decode("utf-8", "replace")

@@ -29,6 +29,7 @@ import time
 from typing import Any, NoReturn
 
 from .. import marker
+from ..codec import own_part
 from ..mainmodule import import_main, tried
 from . import child, fences, kernel, proc, protocol
 from .census import Census
@@ -182,7 +183,8 @@ class Warden:
         """The program's modules cannot be imported: say so, and end."""
         import traceback
 
-        text = "".join(traceback.format_exception(error)).encode("utf-8", "backslashreplace")
+        lines = traceback.format_exception(type(error), error, own_part(error.__traceback__))
+        text = "".join(lines).encode("utf-8", "backslashreplace")
         self.sock.setblocking(True)
         with contextlib.suppress(OSError):
             self.sock.send(b"B" + text[-60_000:])

@@ -13,6 +13,7 @@ from typing import NoReturn
 import deeds
 
 from ptss_mp import current
+from ptss_mp.pipes import ANSWERS_FD
 
 
 def refuse() -> NoReturn:
@@ -46,6 +47,11 @@ def hang_deaf() -> None:
 
 def stop() -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def noise() -> None:
+    os.write(ANSWERS_FD, b"\xff" * 64)
+    _wait_for_ever()
 
 
 def close_everything() -> None:
@@ -109,6 +115,7 @@ FAILING = {
     "os._exit(7)": (os._exit, (7,), ("it exited with status 7",)),
     "abort": (os.abort, (), ("it was killed by SIGABRT",)),
     "segfault": (segfault, (), ("it was killed by SIGSEGV", "about to load the model", "in segfault")),
+    "noise": (noise, (), ("it sent a frame that claims",)),
     "closed": (close_everything, (), ("it exited with status 1", "Bad file descriptor")),
     "argument": (print, (NotThere(),), ("it raised LookupError: cannot be rebuilt, made by",)),
     "warden": (end_the_warden, (), ("the warden died again and again", "it ended by SIGKILL")),

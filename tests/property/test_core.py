@@ -1,6 +1,6 @@
 """The scheduler under any sequence of events, against a model of a few lines."""
 
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -8,12 +8,18 @@ from ptss_mp.core import commands as do
 from ptss_mp.core import events as on
 from ptss_mp.core import invariants
 from ptss_mp.core.job import NEVER, Prerequisite, Row, Spec
+from ptss_mp.core.restart import Retries
 from ptss_mp.core.scheduler import Scheduler
 
 MS = 1_000_000
 flags = st.booleans()
 NEEDS = [(), (), (("gpu", 1),), (("gpu", 2),), (("gpu", 1), ("space", 2)), (("space", 3),), (("space", 1),)]
 delays = st.sampled_from([0, 1, MS, 60 * MS, 2000 * MS])
+budgets = st.integers(0, 2)
+policies = st.builds(
+    Retries, st.just(0), budgets, budgets, budgets, budgets, budgets,
+    backoff_ns=delays, factor=st.floats(1, 1000), jitter=st.floats(0, 1), max_delay_ns=delays,
+)  # fmt: skip
 
 
 class Core(RuleBasedStateMachine):
@@ -48,7 +54,7 @@ class Core(RuleBasedStateMachine):
         invariants.check_worker_moves(workers, invariants.worker_states(self.core))
 
     @precondition(lambda self: not self.closed)
-    @rule(data=st.data(), due=delays, release=delays, kill=flags, fresh=flags, retries=st.integers(0, 2),
+    @rule(data=st.data(), due=delays, release=delays, kill=flags, fresh=flags, retries=budgets | policies,
           needs=st.sampled_from(NEEDS), env=st.sampled_from(["", "", "a", "b", "{gpu}"]))  # fmt: skip
     def submit(self, data, due, release, kill, fresh, retries, needs, env):
         job, self.next_id = self.next_id, self.next_id + 1
@@ -76,14 +82,14 @@ class Core(RuleBasedStateMachine):
             self.step(on.WorkerDied(self.now, worker, 0, "crashed", False))
 
     @precondition(lambda self: any(self.queues.values()))
-    @rule(end=st.sampled_from([on.OK, on.OK, on.FAILED, on.EXPIRED]), count=st.integers(1, 3))
+    @rule(end=st.sampled_from([on.OK, on.OK, on.FAILED, on.FAILED_FOR_GOOD, on.EXPIRED]), count=st.integers(1, 3))
     def answer(self, end, count):
         worker = next(w for w, queue in self.queues.items() if queue)
         ids, self.queues[worker] = self.queues[worker][:count], self.queues[worker][count:]
         self.step(on.Answered(self.now, worker, [(job, end, self.now, 1000) for job in ids]))
 
     @precondition(lambda self: self.queues)
-    @rule(data=st.data(), why=st.sampled_from(["crashed", "timeout", "deadline"]), began=flags)
+    @rule(data=st.data(), why=st.sampled_from(["crashed", "timeout", "deadline", "memory", "cpu"]), began=flags)
     def die(self, data, why, began):
         worker = data.draw(st.sampled_from(sorted(self.queues)))
         queue = self.queues.pop(worker)
@@ -136,3 +142,10 @@ class Core(RuleBasedStateMachine):
 
 TestCore = Core.TestCase
 TestCore.settings = settings(max_examples=150, stateful_step_count=40)
+
+
+@given(policies, st.integers(1, 10), st.integers(0, 2**40), st.integers(0, 99))
+def test_a_pause_is_what_the_policy_says_within_its_jitter(retries, failures, job, seed):
+    pause = min(retries.backoff_ns * retries.factor ** (failures - 1), retries.max_delay_ns)
+    got = retries.pause_ns(failures, seed, job)
+    assert pause * (1 - retries.jitter) - 2 <= got <= pause * (1 + retries.jitter) + 2

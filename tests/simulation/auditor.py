@@ -193,7 +193,7 @@ class Auditor:
         self.short = self.paused = self.closed = self.stopped = self.halted = False
         self.grace_until = NEVER
         self.deaths: list[int] = []  # that no job explains
-        self.in_a_row = 0  # of them, since somebody answered
+        self.in_a_row = 0  # of them, since somebody answered or died of a job
         self.touched: list[Job] = []
         self.rogue: set[int] = set()  # workers that sent nonsense in this step
         self.died: set[int] = set()  # workers that died in this step
@@ -302,6 +302,8 @@ class Auditor:
         self.died.add(worker.id)
         self.rogue.discard(worker.id)
         guilty = event.job
+        if guilty:
+            self.in_a_row = 0
         first = next((job for job in worker.queue.values() if not job.status and not job.must), None)
         if not guilty and first and event.ready:
             first.returns += 1

@@ -640,6 +640,20 @@ def test_an_answer_in_between_begins_a_new_row():
     assert not drive.core.broken
 
 
+def test_a_death_of_a_job_in_between_begins_a_new_row_too():
+    drive = Drive(workers=1, ready=False, intensity=2)
+    for job, worker in ((1, 1), (2, 4), (3, 7)):
+        drive.submit(row(job))
+        for failing in (worker, worker + 1):
+            drive.wait(60 * S)
+            drive.die(failing, ready=False)
+            drive.wait(PAUSE_MAX_NS)
+        drive.step(on.WorkerReady(drive.now, worker + 2))
+        drive.die(worker + 2, job)
+    assert drive.ends == {1: "crashed", 2: "crashed", 3: "crashed"}
+    assert not drive.core.broken
+
+
 def test_no_job_is_blamed_for_a_worker_that_never_came():
     """It was sent ahead, to a worker that died on its way: that says nothing of the job."""
     drive = Drive(workers=1, ready=False, intensity=9)
