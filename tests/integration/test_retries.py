@@ -39,11 +39,14 @@ def starts(path):
         ("crash", "crash", "crashed"),
         ("leave", "crash", "crashed"),
         ("hang", "timeout", "timeout"),
+        ("glutton", "memory", "memory"),
+        ("burner", "cpu", "cpu"),
     ],
 )
 def test_each_cause_has_its_budget_and_no_other(pool, log, deed, cause, status):
     ex = pool(1)
-    view = ex.options(timeout=0.3)
+    limit = {"glutton": {"memory": "64MiB"}, "burner": {"cpu_time": 0.2}}.get(deed, {"timeout": 0.3})
+    view = ex.options(**limit)
     retry = Retry(**{cause: 1}, **AT_ONCE)
     _, outcome = beside_healthy(ex, lambda: view.options(retries=retry).submit(tries.by_plan, str(log), deed))
     assert (outcome.status, outcome.attempts, outcome.result()) == ("succeeded", 2, 2)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import deeds
+import hogs
 
 from ptss_mp import current
 
@@ -33,6 +34,8 @@ DEEDS = {
     "crash": os.abort,
     "leave": lambda: os._exit(0),
     "hang": lambda: time.sleep(deeds.HANG),
+    "glutton": lambda: hogs.HOGS["blocks"](),
+    "burner": lambda: hogs.burn(deeds.HANG),
 }
 
 
