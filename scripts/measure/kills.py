@@ -175,7 +175,8 @@ def measure(condition, kills):
         plain.end()
     print(f"{condition}: {len(product.gone)} kills ({load()}); ms after the limit, p50 / p90 / p99 / max")
     for name, side in (("pool", product), ("bare", plain)):
-        print(f"  {name}  last {ms(side.last)}   gone {ms(side.gone)}   early {side.early}, never {side.left}, missed {side.missed}")
+        told = f"early {side.early}, never {side.left}, missed {side.missed}"
+        print(f"  {name}  last {ms(side.last)}   gone {ms(side.gone)}   {told}")
     for name, share in (("p50", 0.5), ("p99", 0.99)):
         beyond = percentile(product.gone, share) - percentile(plain.gone, share)
         print(f"  gone beyond the bare loop, {name}: {beyond / 1e6:.2f} ms")
