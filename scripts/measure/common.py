@@ -86,7 +86,7 @@ def wait(true, seconds, pause=0.001):
 
 
 def deaths(pids, seconds, meanwhile=None):
-    """Return pid -> instant (ns) at which its pidfd told its death; those that live are missing.
+    """Return pid -> instant (ns) at which its pidfd told its death, 0: it was dead before; those that live are missing.
 
     Args:
         meanwhile: called about each millisecond.
@@ -96,9 +96,12 @@ def deaths(pids, seconds, meanwhile=None):
         try:
             fds[os.pidfd_open(pid)] = pid
         except ProcessLookupError:
-            gone[pid] = time.monotonic_ns()
+            gone[pid] = 0
     for fd in fds:
         poll.register(fd, select.POLLIN)
+    for fd, _ in poll.poll(0):
+        gone[fds[fd]] = 0
+        poll.unregister(fd)
     end = time.monotonic() + seconds
     while len(gone) < len(pids) and time.monotonic() < end:
         for fd, _ in poll.poll(1 if meanwhile else 1000):

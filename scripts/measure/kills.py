@@ -94,7 +94,7 @@ class Side:
     def __init__(self, page, *args):
         self.process = run(__file__, *args, page, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.words = jobs.beats(page, JOBS)
-        self.last, self.gone, self.early, self.left = [], [], 0, 0
+        self.last, self.gone, self.early, self.left, self.missed = [], [], 0, 0, 0
 
     def say(self):
         self.process.stdin.write("\n")
@@ -120,6 +120,9 @@ class Side:
             at = self.words[4 * i + 1] + limit
             if pid not in gone:
                 self.left += 1
+                continue
+            if not gone[pid]:  # the twelfth began after the first was killed: when that was nobody saw
+                self.missed += 1
                 continue
             self.last.append(self.words[4 * i + 2] - at)
             self.gone.append(gone[pid] - at)
@@ -172,7 +175,8 @@ def measure(condition, kills):
         plain.end()
     print(f"{condition}: {len(product.gone)} kills ({load()}); ms after the limit, p50 / p90 / p99 / max")
     for name, side in (("pool", product), ("bare", plain)):
-        print(f"  {name}  last {ms(side.last)}   gone {ms(side.gone)}   early {side.early}, never {side.left}")
+        told = f"early {side.early}, never {side.left}, missed {side.missed}"
+        print(f"  {name}  last {ms(side.last)}   gone {ms(side.gone)}   {told}")
     for name, share in (("p50", 0.5), ("p99", 0.99)):
         beyond = percentile(product.gone, share) - percentile(plain.gone, share)
         print(f"  gone beyond the bare loop, {name}: {beyond / 1e6:.2f} ms")
