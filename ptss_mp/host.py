@@ -75,7 +75,7 @@ def _instant() -> Means:
         os.close(os.pidfd_open(os.getpid()))
     except OSError as error:
         return Means("absent", str(error))
-    return Means("kernel", "a timer wakes the warden at the instant; SIGKILL by a pidfd")
+    return Means("kernel", "a timer of the warden; SIGKILL by a pidfd")
 
 
 def _memory() -> Means:
@@ -86,8 +86,8 @@ def _memory() -> Means:
         return means.Means("absent", why)
     group = means.offer(cgroup.MEMORY)
     if isinstance(group, cgroup.Place):
-        return means.Means("polled", f"by a memory cgroup (version {group.version}), files in memory included")
-    return means.Means("polled", f"by /proc, which sees no files in memory (memfd, tmpfs); no memory cgroup: {group}")
+        return means.Means("polled", f"by a memory cgroup (v{group.version}), files in memory too")
+    return means.Means("polled", f"by /proc, blind to memfd and tmpfs; no memory cgroup: {group}")
 
 
 def _sees_memory() -> str:
@@ -108,7 +108,7 @@ def _cpu_time() -> Means:
     why = means.in_fork(_sees_cpu_time)
     if why:
         return means.Means("absent", why)
-    return means.Means("polled", "by the CPU clock, children included, but for those whose end nobody waits for")
+    return means.Means("polled", "by the CPU clock, children included")
 
 
 def _sees_cpu_time() -> str:

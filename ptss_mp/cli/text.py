@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ..units import shown_size
-
 if TYPE_CHECKING:
     from ..jobsfile import Planned
     from ..outcome import Outcome
@@ -161,6 +159,7 @@ def _is_library(file: str) -> bool:
 def failure(outcome: Outcome[Any]) -> str:
     """Return the line of a failed job: name, cause, where, seconds, memory, its last word."""
     from ..outcome import signal_name
+    from ..units import shown_size
 
     cause: str = outcome.status.value
     facts = []

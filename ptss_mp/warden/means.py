@@ -39,7 +39,7 @@ def open_files() -> Means:
 
 def file_size() -> Means:
     """Try RLIMIT_FSIZE."""
-    return _kernel(_refuses_bytes, "RLIMIT_FSIZE; what is printed and logged does not count")
+    return _kernel(_refuses_bytes, "RLIMIT_FSIZE; prints and logs do not count")
 
 
 def processes() -> Means:
@@ -48,8 +48,8 @@ def processes() -> Means:
     if why:
         return Means("absent", why)
     bound = offer(PIDS)
-    between = "a pids cgroup bounds forks in between" if isinstance(bound, Place) else f"no pids cgroup: {bound}"
-    return Means("polled", f"trees are counted by /proc; {between}")
+    between = "a pids cgroup stops bombs in between" if isinstance(bound, Place) else f"no pids cgroup: {bound}"
+    return Means("polled", f"counted by /proc; {between}")
 
 
 def offer(controller: str) -> Place | str:

@@ -35,7 +35,7 @@ def test_an_ordinary_user_is_told_what_is_not_seen():
     assert ended.returncode == 0, ended
     found = eval(ended.stdout, {"Means": Means})
     assert {limit: means.how for limit, means in found.items()} == HELD
-    assert "sees no files in memory (memfd, tmpfs)" in found["memory"].why
+    assert "blind to memfd and tmpfs" in found["memory"].why
     assert "no memory cgroup" in found["memory"].why
 
 
