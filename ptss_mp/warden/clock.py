@@ -80,13 +80,6 @@ class Watched:
         self.meter: Meter | None = None
         self.group: Group | None = None
 
-    def cpu_ns(self) -> int:
-        """Return the CPU time of the process so far (its CPU clock: clock_getcpuclockid(3)); 0 if it is gone."""
-        try:
-            return time.clock_gettime_ns((~self.pid << 3) | 2)
-        except OSError:
-            return 0
-
     def marked(self) -> tuple[int, int, int]:
         """Return (job, start, number completed); job 0 between two attempts."""
         words = self.words
