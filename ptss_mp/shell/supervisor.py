@@ -22,7 +22,8 @@ from ..core.scheduler import Scheduler
 from ..core.watch import MS
 from ..errors import PoolBroken
 from ..warden.protocol import EXITED, FORKED, GONE, VERDICT, WHYS
-from .channel import Answer, Channel, Row
+from .answers import Answer, Row
+from .channel import Channel
 from .clock import monotonic_ns
 from .desk import Desk
 from .dispatch import dispatch
