@@ -373,8 +373,8 @@ class Supervisor(Desk):
 
     def _dispatch(self, command: do.Dispatch) -> None:
         channel = self.channels.get(command.worker)
-        if channel is None or channel.buried or channel.verdict:
-            return  # its death is on its way, and the core takes the jobs back
+        if channel is None or channel.buried or channel.verdict or channel.calls_fd < 0:
+            return  # its end is on its way, and the core takes the jobs back
         assert self.warden
         now, mine = monotonic_ns(), []
         for job in command.ids:
