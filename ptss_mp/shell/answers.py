@@ -78,13 +78,8 @@ class Answers:
 
     def marked(self) -> tuple[int, int]:
         """Return (job, start) of the running attempt, (0, 0) between two."""
-        words = self.words
-        for _ in range(4):
-            job = words[marker.RUNNING]
-            began, number, done = words[marker.STARTED], words[marker.NUMBER], words[marker.COMPLETED]
-            if words[marker.RUNNING] == job:
-                return (job, began) if number == done else (0, 0)
-        return 0, 0
+        job, began, _ = marker.attempt(self.words)
+        return (job, began) if job else (0, 0)
 
     def still_runs(self) -> bool:
         """Return True if its marker shows an attempt; behind a large answer it does for a moment, and says so."""

@@ -77,7 +77,7 @@ class Channel(Answers):
         self.unsent: deque[memoryview] = deque()
         self.sent = self.runs = self.died_at = self.oom_kills = self.peak_bytes = self.cpu_ns = 0
         self.status = -1
-        self.observed: tuple[int, int] = (0, 0)  # limit instant, ns or processes: of the warden's verdict
+        self.observed: tuple[int, int] = (0, 0)  # of the warden's verdict: its instant; ns, bytes or processes
         self.verdict: tuple[int, str] | None = None
         self.threads = ""
         self.buried = self.dismissed = False

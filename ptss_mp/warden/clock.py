@@ -82,13 +82,7 @@ class Watched:
 
     def marked(self) -> tuple[int, int, int]:
         """Return (job, start, number completed); job 0 between two attempts."""
-        words = self.words
-        for _ in range(4):
-            job = words[marker.RUNNING]
-            began, number, done = words[marker.STARTED], words[marker.NUMBER], words[marker.COMPLETED]
-            if words[marker.RUNNING] == job:
-                return (job if number == done else 0), began, done
-        return 0, 0, words[marker.COMPLETED]
+        return marker.attempt(self.words)
 
     def hold(self, yes: bool) -> None:
         """Let nothing begin behind the attempt that is looked at, or take that back."""
