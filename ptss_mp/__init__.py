@@ -37,13 +37,14 @@ if TYPE_CHECKING:
         TaskTimeout,
         WorkerCrashed,
     )
-    from .executor import Executor, ExecutorView, Snapshot, Subscription
+    from .executor import Executor
     from .future import Future
     from .host import capabilities
     from .observe.story import Event
     from .outcome import Outcome, Status
     from .pool import State
     from .retrying import Retry
+    from .view import ExecutorView, Snapshot, Subscription
 
 __all__ = [
     "Attempt",
@@ -95,15 +96,15 @@ _ROOM_OF = {
     "task": "declare",
     "Event": "observe.story",
     "Executor": "executor",
-    "ExecutorView": "executor",
-    "Snapshot": "executor",
-    "Subscription": "executor",
     "Future": "future",
     "capabilities": "host",
     "Outcome": "outcome",
     "Status": "outcome",
     "State": "pool",
     "Retry": "retrying",
+    "ExecutorView": "view",
+    "Snapshot": "view",
+    "Subscription": "view",
 }  # the others are errors
 
 

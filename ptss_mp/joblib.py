@@ -29,9 +29,10 @@ except ImportError as error:
 
 from .declare import options as make_options
 from .errors import InvalidOption
-from .executor import Executor, ExecutorView
+from .executor import Executor
 from .future import Future
 from .pool import WORKERS_MAX, cpus
+from .view import ExecutorView
 
 JOBLIBS_OWN = ("max_nbytes", "temp_folder", "mmap_mode", "prefer", "require", "verbose", "context")
 

@@ -20,7 +20,7 @@ from .pipes import LOG_FD
 
 TEXT_MAX = 60 << 10  # of a message or traceback
 EXTRAS_MAX = 32  # attributes that `extra=` adds
-LINE_MAX = 900 << 10  # below what is read at once (shell.channel.TEE_BYTES): of a longer one nothing would be left
+LINE_MAX = 900 << 10  # below what is read at once (shell.output.TEE_BYTES): of a longer one nothing would be left
 SHORT_MAX = 2 << 10  # of each text where the line would be too long: 35 of them, at 12 bytes a character, are not
 INT_BITS_MAX = 2_000  # a longer number may be none that Python writes as digits (sys.set_int_max_str_digits)
 DISABLE = "disable"  # among the levels: what `logging.disable` was called with; no logger can be called so twice

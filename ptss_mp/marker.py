@@ -54,6 +54,16 @@ class Progress(NamedTuple):
     text: str
 
 
+def attempt(words: memoryview) -> tuple[int, int, int]:
+    """Return (job of the running attempt, its start, number completed); job 0 between two (warden, parent)."""
+    for _ in range(4):
+        job = words[RUNNING]
+        began, number, done = words[STARTED], words[NUMBER], words[COMPLETED]
+        if words[RUNNING] == job:
+            return (job if number == done else 0), began, done
+    return 0, 0, words[COMPLETED]
+
+
 def report(page: mmap.mmap, job: int, done: float, total: float, text: str) -> None:
     """Write how far a job is: the version before the report is odd while it is being written (worker)."""
     words = memoryview(page).cast("Q")

@@ -7,7 +7,6 @@ its descriptors.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
 import sys
@@ -27,6 +26,7 @@ from .future import Future, remains
 from .handlers import interrupting
 from .pickling import main_is_importable, names_main
 from .rules import Rules
+from .shell import container
 from .shell.dispatch import prepare_main
 from .shell.supervisor import Supervisor
 from .shell.use import Function, by_reference
@@ -313,9 +313,5 @@ def _in_event_loop() -> bool:
 def cpus() -> int:
     """Return how many CPUs this process may use: affinity, cgroup quota, and its share inside a worker."""
     usable = len(os.sched_getaffinity(0))
-    with contextlib.suppress(OSError, ValueError):
-        with open("/sys/fs/cgroup/cpu.max") as f:
-            quota, period = f.read().split()
-        if quota != "max":
-            usable = min(usable, -(-int(quota) // int(period)))
+    usable = min(usable, container.processors() or usable)
     return max(1, min(WORKERS_MAX, usable // wire.outer_workers))

@@ -51,7 +51,7 @@ def _token(name: Any) -> str:
 def _there(name: str, there: Any) -> tuple[str, ...] | int:
     what = f"resources[{name!r}]"
     if isinstance(there, str):
-        return size_bytes(there, what)
+        return _amount(there, what)
     if not isinstance(there, list | tuple):
         return tuple(map(str, range(whole(there, what, 1, UNITS_MAX))))
     for unit in there:
@@ -63,6 +63,13 @@ def _there(name: str, there: Any) -> tuple[str, ...] | int:
     if len(set(there)) < len(there):
         raise InvalidOption(f"{what} names a unit twice: {shown(there)}")
     return tuple(there)
+
+
+def _amount(given: str, what: str) -> int:
+    try:
+        return size_bytes(given, what)
+    except InvalidOption as error:
+        raise InvalidOption(f"{error}; a text is an amount: give units as a number or a list") from None
 
 
 # ---- What a job asks for.
@@ -80,7 +87,7 @@ def needs(value: Any, what: str) -> tuple[Need, ...]:
     found = []
     for name, count in value.items():
         here = f"{what}[{_token(name)!r}]"
-        much = size_bytes(count, here) if isinstance(count, str) else whole(count, here, 1, SIZE_MAX_BYTES)
+        much = _amount(count, here) if isinstance(count, str) else whole(count, here, 1, SIZE_MAX_BYTES)
         found.append(Need(name, much, isinstance(count, str)))
     return tuple(sorted(found))
 
@@ -109,7 +116,8 @@ def fitted(asked: tuple[Need, ...], memory_bytes: int, there: Resources) -> tupl
 def _check_there(need: Need, there: Resources) -> None:
     name, count = need.name, need.much
     if name not in there:
-        has = f"it has {', '.join(there)}" if there else "it has none; Executor(resources={...}) gives it some"
+        none = "it has none; Executor(resources={...}) gives it some, the command line cannot"
+        has = f"it has {', '.join(there)}" if there else none
         raise InvalidOption(f"this pool has no token {name!r}{nearest(name, there)} ({has})")
     units = there[name]
     if isinstance(units, int):

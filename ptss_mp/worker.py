@@ -185,7 +185,7 @@ class Loop:
     def limited(self, fn: int, call: Any, needs: Any) -> tuple[int, int, int, bytes | None]:
         """As `attempt`, under limits that the kernel holds."""
         file_bytes, open_files = self.about[8:]
-        if file_bytes:  # the parent has emptied them (shell.channel.Channel.rewind)
+        if file_bytes:  # the parent has emptied them (shell.output.Output.rewind)
             self.out_at = self.err_at = self.log_at = 0
         rlimits.lower(file_bytes, open_files)
         try:

@@ -12,7 +12,7 @@ import sys
 
 from thumbs import render
 
-from ptss_mp import Executor, QueueFull, TaskTimeout, WorkerCrashed
+from ptss_mp import Executor, MemoryLimitExceeded, QueueFull, TaskTimeout, WorkerCrashed
 
 
 async def handle(pool, reader, writer):
@@ -25,7 +25,7 @@ async def handle(pool, reader, writer):
             job.cancel()  # kills the process that works on it
             return
         writer.write(job.result())
-    except (TaskTimeout, WorkerCrashed, QueueFull) as e:
+    except (TaskTimeout, MemoryLimitExceeded, WorkerCrashed, QueueFull) as e:
         reason = str(e).splitlines()[0]  # the rest is the stack: not for strangers
         writer.write(f"refused: {reason}\n".encode())
     finally:
@@ -34,7 +34,7 @@ async def handle(pool, reader, writer):
 
 async def main(port):
     with Executor(max_workers=4, preload=["thumbs"], max_pending=1000) as ex:
-        pool = ex.options(timeout=5, deadline=10)  # 5 s of work, 10 s with the queue
+        pool = ex.options(timeout=5, deadline=10, memory="512MiB")  # 5 s of work, 10 s with the queue
         server = await asyncio.start_server(lambda r, w: handle(pool, r, w), "127.0.0.1", port)
         print("listening on port", server.sockets[0].getsockname()[1], flush=True)
         async with server:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import platform
@@ -15,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..host import means_of_limits
+from ..shell import container
 from ..units import shown_size
 from . import text
 from .exits import CommandError, Exit
@@ -139,7 +139,7 @@ def _files() -> tuple[bool, str, dict[str, Any]]:
 
 def _processes() -> tuple[None, str, dict[str, Any]]:
     soft = _or_none(resource.getrlimit(resource.RLIMIT_NPROC)[0])
-    group = _cgroup_number("pids.max", "pids/pids.max")
+    group = container.processes()
     told = f"{_bound(soft)} (ulimit -u), by the cgroup {_bound(group)}"
     return None, told, {"user": soft, "cgroup": group}
 
@@ -148,7 +148,7 @@ def _memory() -> tuple[None, str, dict[str, Any]]:
     import psutil
 
     found = psutil.virtual_memory()
-    group = _cgroup_number("memory.max", "memory/memory.limit_in_bytes")
+    group = container.memory_bytes()
     group = None if group is None or group >= found.total else group
     told = f"{shown_size(found.available)} available of {shown_size(found.total)}"
     told += f", at most {shown_size(group)} by the cgroup" if group else ""
@@ -177,14 +177,6 @@ def _or_none(limit: int) -> int | None:
 
 def _bound(number: int | None) -> str:
     return "no limit" if number is None else str(number)
-
-
-def _cgroup_number(*names: str) -> int | None:
-    """Return a bound of the cgroup at /sys/fs/cgroup, by its name in version 2 or 1; None: there is none."""
-    for name in names:
-        with contextlib.suppress(OSError, ValueError), open(f"/sys/fs/cgroup/{name}") as file:
-            return int(file.read())  # "max" is no number
-    return None
 
 
 # ---- The promises.

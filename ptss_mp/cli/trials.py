@@ -128,21 +128,14 @@ def _tree(pool: RunExecutor) -> tuple[bool, str]:
     said = (out.stdout or "").strip()
     if not said.isdigit():
         return False, f"its output was lost: {_told(out)}"
+    from ..warden import proc
+
     until = time.monotonic() + GONE_S
-    while _alive(int(said)):
+    while proc.state(int(said)) not in "ZX":  # one that waits to be reaped can do no more
         if time.monotonic() > until:
             return False, f"its daemon (pid {said}) lives {GONE_S:g} s after it"
         time.sleep(0.001)
     return True, "so did its daemon"
-
-
-def _alive(pid: int) -> bool:
-    """Return True for a process that can run; what only waits to be reaped cannot."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b") ")[2][:1] not in b"ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def _told(out: Outcome[Any]) -> str:

@@ -13,8 +13,8 @@ from ..outcome import Status
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..executor import Snapshot
     from ..pool import Pool
+    from ..view import Snapshot
 
 # What `metrics` returns beside one `jobs_STATUS_total` for each status.
 METRICS = {

@@ -24,8 +24,9 @@ from ..core.scheduler import Scheduler
 from ..errors import PoolBroken
 from ..marker import Progress
 from ..outcome import EXIT_STATUS, Status
+from .answers import Answer
 from .callbacks import Callbacks
-from .channel import Answer, Channel
+from .channel import Channel
 from .clock import monotonic_ns
 from .memfree import MemoryGate
 from .poller import Poller

@@ -55,7 +55,7 @@ def dispatch(
                 channel.limit(first, channel.sent - first, now, *last)
             first, last = channel.sent, limits
             if use.rules.file_bytes:
-                channel.rewind()
+                channel.output.rewind()
             if use.spec.timeout_ns:
                 warden.watch_for(use.spec.timeout_ns)
             hurry = hurry or use.watched or bool(due and due - now < (warden.tick_ns or TICK_MAX_NS))

@@ -22,7 +22,8 @@ from ..core.scheduler import Scheduler
 from ..core.watch import MS
 from ..errors import PoolBroken
 from ..warden.protocol import EXITED, FORKED, GONE, VERDICT, WHYS
-from .channel import Answer, Channel, Row
+from .answers import Answer, Row
+from .channel import Channel
 from .clock import monotonic_ns
 from .desk import Desk
 from .dispatch import dispatch
@@ -372,8 +373,8 @@ class Supervisor(Desk):
 
     def _dispatch(self, command: do.Dispatch) -> None:
         channel = self.channels.get(command.worker)
-        if channel is None or channel.buried or channel.verdict:
-            return  # its death is on its way, and the core takes the jobs back
+        if channel is None or channel.buried or channel.verdict or channel.calls_fd < 0:
+            return  # its end is on its way, and the core takes the jobs back
         assert self.warden
         now, mine = monotonic_ns(), []
         for job in command.ids:

@@ -9,7 +9,8 @@ from ..core.job import NEVER
 from ..errors import Root
 from ..units import shown_size as size
 from ..warden.protocol import WHYS
-from .channel import Answer, Channel
+from .answers import Answer
+from .channel import Channel
 from .clock import monotonic_ns
 from .report import Extra, Report
 

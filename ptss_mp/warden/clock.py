@@ -80,22 +80,9 @@ class Watched:
         self.meter: Meter | None = None
         self.group: Group | None = None
 
-    def cpu_ns(self) -> int:
-        """Return the CPU time of the process so far (its CPU clock: clock_getcpuclockid(3)); 0 if it is gone."""
-        try:
-            return time.clock_gettime_ns((~self.pid << 3) | 2)
-        except OSError:
-            return 0
-
     def marked(self) -> tuple[int, int, int]:
         """Return (job, start, number completed); job 0 between two attempts."""
-        words = self.words
-        for _ in range(4):
-            job = words[marker.RUNNING]
-            began, number, done = words[marker.STARTED], words[marker.NUMBER], words[marker.COMPLETED]
-            if words[marker.RUNNING] == job:
-                return (job if number == done else 0), began, done
-        return 0, 0, words[marker.COMPLETED]
+        return marker.attempt(self.words)
 
     def hold(self, yes: bool) -> None:
         """Let nothing begin behind the attempt that is looked at, or take that back."""

@@ -266,7 +266,7 @@ class Warden:
         dump = facts.can_dump and self.options["dump"]
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(worker.pidfd, kernel.DUMP_SIGNAL if dump else signal.SIGKILL)
-        cpu = worker.cpu_ns()
+        cpu = proc.clock_ns(worker.pid)
         word = VERDICT.pack(b"V", worker.number, job, why, at, observed, facts.peak_bytes, cpu, bool(dump))
         self.say(word + threads)
         worker.backstop_at = time.monotonic_ns() + DUMP_NS if dump else 0

@@ -22,7 +22,6 @@ CPU_MAX_NS = 60_000_000_000  # nothing is faster than all processors: it only bo
 GRID_NS = 25_000_000  # samples that are not urgent come together: a wake for each of 64 workers would cost 10 %
 EXACT_SHARE = 4  # of the time between two exact looks, one part may be spent with looking
 CPUS = os.cpu_count() or 1  # as many seconds of CPU time can pass in one
-TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")  # what /proc tells of times is cut to these
 
 
 class Meter:
@@ -66,7 +65,7 @@ class Meter:
         self.memory_at = self.cpu_at = self._exact_until = 0
         with contextlib.suppress(OSError):
             self._files_from = self._group.held_bytes()[1] if self._group else 0
-        self._cpu_from = self._cpu() - max(0, self._clock() - cpu_mark)
+        self._cpu_from = self._cpu() - max(0, proc.clock_ns(self.pid) - cpu_mark)
 
     # ---- memory
 
@@ -133,20 +132,13 @@ class Meter:
         self.cpu_at = _later(now, (limit - used) // CPUS, CPU_MAX_NS)
         return max(0, used)
 
-    def _clock(self) -> int:
-        """Return the CPU time of the worker's own threads (clock_getcpuclockid(3))."""
-        try:
-            return time.clock_gettime_ns((~self.pid << 3) | 2)
-        except OSError:
-            return 0
-
     def _cpu(self) -> int:
         """Return the CPU time of the worker, of its children that it has waited for, and of those that are there.
 
         A child that nobody waits for (SIGCHLD ignored) takes its time with it.
         """
-        waited_for = max(0, proc.cpu_ns(self.pid)[1] - 2 * TICK_NS)  # cut at this attempt's beginning
-        return self._clock() + waited_for + sum(sum(proc.cpu_ns(pid)) for pid in self._below())
+        waited_for = max(0, proc.cpu_ns(self.pid)[1] - 2 * proc.TICK_NS)  # cut at this attempt's beginning
+        return proc.clock_ns(self.pid) + waited_for + sum(sum(proc.cpu_ns(pid)) for pid in self._below())
 
 
 def _later(now: int, pause: int, most: int) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from typing import NamedTuple
 
 from .kernel import DUMP_SIGNAL
@@ -114,12 +115,22 @@ def cpu_ns(pid: int) -> tuple[int, int]:
     return (user + system) * TICK_NS, (children_user + children_system) * TICK_NS
 
 
+def clock_ns(pid: int) -> int:
+    """Return the CPU time of a process's own threads, not cut to ticks (clock_getcpuclockid(3)); 0 if it is gone."""
+    try:
+        return time.clock_gettime_ns((~pid << 3) | 2)
+    except OSError:
+        return 0
+
+
 def stack_start(pid: int) -> int:
     """Return where a process's stack begins: forks have it in common, an exec draws a new one; 0 if it is gone."""
     try:
         return int(_stat(pid)[25])
     except (OSError, IndexError, ValueError):
         return 0
+
+
 def life(pid: int) -> tuple[str, int]:
     """Return the one-letter state ("X" if the process is gone), and ns since boot at its birth, by whole ticks."""
     try:

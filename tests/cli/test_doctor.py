@@ -13,6 +13,7 @@ import pytest
 from ptss_mp.cli import doctor, trials
 from ptss_mp.cli.pool import RunExecutor
 from ptss_mp.shell.hire import DESCRIPTORS_MIN
+from ptss_mp.warden import proc
 from tests.cli.cli_support import REPOSITORY, assert_one_line, finish, ptss_mp, send, start
 
 PROMISES = [
@@ -138,8 +139,8 @@ class TestBrokenPromises:
         assert not self.tried(monkeypatch, "LIMIT_S", 0.1, trials._hang).held
 
     def test_what_leaves_a_process(self, monkeypatch):
-        monkeypatch.setattr(trials, "GONE_S", 0.05)
-        told = self.tried(monkeypatch, "_alive", lambda pid: True, trials._tree)
+        monkeypatch.setattr(proc, "state", lambda pid: "S")
+        told = self.tried(monkeypatch, "GONE_S", 0.05, trials._tree)
         assert not told.held
         assert "lives 0.05 s after it" in told.seen
 

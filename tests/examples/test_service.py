@@ -43,9 +43,10 @@ async def ask_and_hang_up(port: int, bell: Bell) -> float:
 
 async def strangers(port: int, bell: Bell) -> None:
     good = b"a picture " * 100
-    small, crashed, hung, lived_on, *rest = await asyncio.gather(
+    small, crashed, burst, hung, lived_on, *rest = await asyncio.gather(
         ask(port, good),
         ask(port, b"crash"),
+        ask(port, b"bomb"),
         ask(port, b"hang"),
         ask_and_hang_up(port, bell),
         *(ask(port, b"%d" % number) for number in range(50)),
@@ -53,6 +54,8 @@ async def strangers(port: int, bell: Bell) -> None:
     assert zlib.decompress(small) == good
     assert crashed.startswith(b"refused: job 'render': its worker (pid ")
     assert b"killed by SIGSEGV" in crashed
+    assert burst.startswith(b"refused: job 'render': held ")
+    assert burst.endswith(b"allowed are 512.0 MiB (memory); it was killed\n")
     assert hung.startswith(b"refused: job 'render': ran 5.")
     assert hung.endswith(b"(timeout); it was killed\n")
     assert lived_on < 4.0, "it was not its timeout that ended it"

@@ -63,7 +63,7 @@ def test_a_program_that_a_job_leaves_may_print_for_ever(pool):
     pid = ex.submit(deeds.leave_running, ["yes", "y" * 1_000]).result(CAP_S)
     channel = next(iter(ex._pool.channels.values()))
     time.sleep(1)  # the warden would have fallen asleep
-    held = [os.fstat(channel.out_fd).st_blocks * 512 for _ in range(20) if not time.sleep(0.1)]
+    held = [os.fstat(channel.output.fds[0]).st_blocks * 512 for _ in range(20) if not time.sleep(0.1)]
     assert max(held) < 500 << 20, "at 1 GiB/s, looked at ten times a second"
     ex.kill_workers()
     wait_gone([pid], 2)

@@ -21,6 +21,8 @@ import pytest
 from support import CAP_S, Settled, lines, until, within
 
 from ptss_mp import Executor
+from ptss_mp.core import commands as do
+from ptss_mp.core import events as on
 
 CANCELS = int(os.environ.get("CANCELS", "100000"))
 THREADS = 4
@@ -182,3 +184,22 @@ def test_a_cancel_that_came_just_as_its_job_ended_is_forgotten():
         ex._pool.wake()
         until(lambda: ex._pool.early, "it is heard")
         until(lambda: ex._pool.wake() or not ex._pool.early, "it is forgotten", 5.0)
+
+
+def test_a_dispatch_to_a_worker_that_has_just_been_let_go(pool):
+    """Regression: the loop died.  A kill may find an innocent job and let the worker leave, within a step that sends
+    it more: the core hears of that in the next one."""
+    ex = pool(1, spares=0)
+    first = ex.submit(os.getpid).result(CAP_S)
+    ex.pause()
+    job, inner = ex.submit(os.getpid), ex._pool
+
+    def let_go_and_send(now):
+        worker = next(iter(inner.channels))
+        inner._retire(do.RetireWorker(worker))
+        inner._dispatch(do.Dispatch(worker, [job._id], {}))
+        return on.Condemned(now, worker, 0, "cancelled", now)
+
+    inner.control(let_go_and_send)
+    ex.resume()
+    assert job.result(CAP_S) != first

@@ -168,7 +168,8 @@ def test_each_attempt_takes_its_tokens_anew(pool, tmp_path):
 def test_a_deadline_ends_one_that_lacks_tokens(pool, gate):
     ex = pool(2, resources=GPU)
     gpu = ex.options(resources=GPU)
-    gpu.submit(deeds.gate, gate.path)
+    first = gpu.submit(deeds.gate, gate.path)
+    until(first.running, "it holds all tokens: else the one with a deadline is before it")
     late = gpu.options(deadline=timedelta(milliseconds=100)).submit(deeds.double, 1)
     with pytest.raises(DeadlineMissed):
         late.result(CAP_S)

@@ -5,7 +5,7 @@ import pytest
 
 from ptss_mp.core.events import MemoryLooked
 from ptss_mp.core.job import NEVER
-from ptss_mp.shell import memfree
+from ptss_mp.shell import container, memfree
 from ptss_mp.shell.memfree import LOOK_NS, MemoryGate
 
 MIB = 1 << 20
@@ -67,7 +67,7 @@ def test_it_looks_ten_times_a_second_at_most(there):
     ],
 )  # fmt: skip
 def test_what_a_cgroup_leaves(tmp_path, monkeypatch, files, left):
-    monkeypatch.setattr(memfree, "GROUP", str(tmp_path))
+    monkeypatch.setattr(container, "ROOT", str(tmp_path))
     (tmp_path / "memory").mkdir()
     for name, content in files.items():
         (tmp_path / name).write_text(content)

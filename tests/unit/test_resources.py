@@ -36,6 +36,7 @@ def test_what_a_pool_has(given, there):
         ({"gpu": True}, InvalidType, "whole number, not bool"),
         ({"gpu": 1.5}, InvalidType, "whole number, not float"),
         ({"gpu": None}, InvalidType, "whole number, not NoneType"),
+        ({"gpu": "0,1"}, InvalidOption, "not '0,1'; a text is an amount: give units as a number or a list"),
         ({"gpu": []}, InvalidOption, "must name 1 to"),
         ({"gpu": ["0", "0"]}, InvalidOption, "a unit twice"),
         ({"gpu": ["0,1"]}, InvalidOption, "no comma"),

@@ -1,0 +1,312 @@
+"""What one worker says, read by the parent: answers in the pipe and in the page, the marker, output in files.
+
+Everything read here was written by a process that a job controls: lengths,
+offsets and kinds are checked before they are used, and what is wrong ends that
+worker (`Violation`).  Identity is the channel: a worker can answer only for
+what it was given, and the core checks that.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from .. import marker, wire
+from ..core import events as on
+from ..core.scheduler import ENDS
+from ..wire import ANSWERS, BLOB_BYTES_MAX, COSTS, FACT, VALUE
+from .clock import monotonic_ns
+from .output import Output
+from .report import Report
+
+READ_BYTES = 64 << 10  # what a pipe holds
+READ_LARGE_BYTES = 1 << 20  # the rest of a large frame
+STALL_NS = 200_000_000  # a large answer that has not grown for so long is none: its worker is late, not sending
+READS_MAX = 20  # of one drain: as much as any pipe holds; one who never stops writing holds up nobody
+DRAINS = 4  # a living worker may flush while it is drained; what it writes then is read later
+
+Row = tuple[int, int, int, int]
+Answer = tuple[int, Any, "Report | Row"]  # kind, payload, facts
+
+
+class Violation(Exception):
+    """A worker sent what no worker of ours sends."""
+
+
+class Answers:
+    """The answers of one worker.
+
+    Attributes:
+        answers_fd: the pipe that it writes to.
+        page, words: its marker page.
+        output: what it prints and logs.
+        base_bytes: resident memory of the warden when it was forked.
+        given: the jobs it was sent and has not answered, in order (the core's own queue of this worker).
+        flushes: frames of small answers read so far, to compare with the page's generation.
+        peeked: jobs whose answer was read from the page and will come by the pipe once more.
+        revoked: jobs that shall not begin, and where their ids stand in the page, until they are answered.
+        recalled: those of them that went to another worker: what this one says of them does not count.
+        answered: attempts whose answer was read, by pipe or page.
+        dry: the last read took all that stood in the pipe.
+        partial, need, grew_at: the beginning of a frame, how long that is as far as is known, when it last grew.
+        ready, greeted: jobs may be sent to it; it came as far as its loop.
+        ready_bytes: what it held by then.
+        failure: what its initializer raised, or the import of the main module.
+        violation: what it sent behind the last good frame that no worker of ours sends; "": nothing.
+    """
+
+    __slots__ = (
+        "answered", "answers_fd", "base_bytes", "dry", "failure", "flushes", "given", "greeted", "grew_at", "need",
+        "output", "page", "partial", "peeked", "ready", "ready_bytes", "recalled", "revoked", "violation", "words",
+    )  # fmt: skip
+
+    def __init__(self, answers_fd: int, page: mmap.mmap, output: Output, base_bytes: int) -> None:
+        self.answers_fd, self.page, self.output, self.base_bytes = answers_fd, page, output, base_bytes
+        os.set_blocking(answers_fd, False)
+        self.words = memoryview(page).cast("Q")
+        self.given: Iterable[int] = ()
+        self.peeked: set[int] = set()
+        self.revoked: dict[int, int] = {}
+        self.recalled: set[int] = set()
+        self.partial = bytearray()
+        self.need = self.flushes = self.answered = self.grew_at = self.ready_bytes = 0
+        self.dry = self.ready = self.greeted = False
+        self.violation = ""
+        self.failure: wire.ErrorFacts | None = None
+
+    def marked(self) -> tuple[int, int]:
+        """Return (job, start) of the running attempt, (0, 0) between two."""
+        job, began, _ = marker.attempt(self.words)
+        return (job, began) if job else (0, 0)
+
+    def still_runs(self) -> bool:
+        """Return True if its marker shows an attempt; behind a large answer it does for a moment, and says so."""
+        return bool(self.words[marker.RUNNING] and self.marked()[0] and not self.words[marker.SENDING])
+
+    def progress(self) -> marker.Progress | None:
+        """Return what the running job has told of itself last, if it did."""
+        told = marker.reported(self.page, self.words)
+        return told if told and told.job == self.marked()[0] else None
+
+    # ---- pipe and page
+
+    def read(self, answers: dict[int, Answer]) -> list[Row] | None:
+        """Read what stands in the pipe; note values in `answers`; return the rows, None at the end of file.
+
+        What comes before a frame that is none of ours is good; that one is noted in `violation`, and nothing
+        behind it is read: it may look like a frame.
+        """
+        if self.violation:
+            self.dry = True
+            return []
+        try:
+            data = os.read(self.answers_fd, READ_LARGE_BYTES if self.need else READ_BYTES)
+        except BlockingIOError:
+            self.dry = True
+            return []
+        self.dry = not data
+        if not data:
+            return None
+        if self.partial:
+            self.partial += data
+            self.grew_at = monotonic_ns()
+            if len(self.partial) < self.need:
+                return []
+            data, self.partial, self.need = self.partial, bytearray(), 0  # type: ignore[assignment]
+        rows: list[Row] = []
+        found: dict[int, Answer] = {} if self.peeked or self.recalled else answers
+        try:
+            self._frames(data, rows, found)
+        except Violation as violation:
+            self.violation = str(violation)
+        return self._take(rows, found, answers)
+
+    def _frames(self, data: Any, rows: list[Row], found: dict[int, Answer]) -> None:
+        """Take the whole frames that stand in `data`, and keep what begins behind them."""
+        at, size = 0, len(data)
+        while size - at >= ANSWERS.size:
+            count, blob = ANSWERS.unpack_from(data, at)
+            if count > marker.ANSWERS_MAX or blob > BLOB_BYTES_MAX:
+                raise Violation(f"a frame that claims {count} answers and {blob} bytes")
+            end = at + ANSWERS.size + count * (FACT.size + VALUE.size) + blob
+            if size < end:
+                self.need = end - at
+                break
+            if count:
+                self.flushes += blob <= marker.BLOBS_MAX
+                rows += self.frame(data, at + ANSWERS.size, count, blob, found)
+            else:
+                self._hello(bytes(data[at + ANSWERS.size : end]))
+            at = end
+        if at < size:
+            self.partial = bytearray(data[at:])
+            self.need = self.need or ANSWERS.size
+            self.grew_at = monotonic_ns()
+
+    def _take(self, rows: list[Row], found: dict[int, Answer], answers: dict[int, Answer]) -> list[Row]:
+        """Return the rows that are news, their values noted; what was peeked at comes once more, and is not."""
+        if found is not answers:
+            news = []
+            for row in rows:
+                job = row[0]
+                if job in self.peeked:
+                    self.peeked.remove(job)
+                    continue
+                news.append(row)
+                if job in self.recalled:
+                    self.recalled.remove(job)  # another worker's answer counts
+                else:
+                    answers[job] = found[job]
+            rows = news
+        self.answered += len(rows)
+        if [row for row in rows if row[1] == wire.WAS_REVOKED and row[0] not in self.revoked]:
+            rows = [self._unasked(row) for row in rows]
+        if self.revoked:
+            self._acknowledge(rows)
+        return rows
+
+    def _unasked(self, row: Row) -> Row:
+        """Return a row, as that of a lost job if it gives back what nobody has revoked: it would come back for ever."""
+        job, end, started, duration = row
+        return row if end != wire.WAS_REVOKED or job in self.revoked else (job, on.LOST, started, duration)
+
+    def _acknowledge(self, rows: list[Row]) -> None:
+        """Free the places of revoked jobs that the worker has passed by."""
+        for row in rows:
+            at = self.revoked.pop(row[0], None)
+            if at is not None:
+                self.words[marker.REVOKED_AT + at] = 0
+        if not self.revoked:
+            self.page[marker.REVOKED_COUNT_AT] = 0
+
+    def read_dry(self, answers: dict[int, Answer]) -> list[Row]:
+        """Read until nothing stands in the pipe (`dry`), within a bound."""
+        rows: list[Row] = []
+        for _ in range(READS_MAX):
+            rows += self.read(answers) or ()
+            if self.dry or self.violation:
+                break
+        return rows
+
+    def drain(self, answers: dict[int, Answer]) -> list[Row]:
+        """Return the rows of all that the worker has finished: what stands in the pipe, then in the page."""
+        rows: list[Row] = []
+        for _ in range(DRAINS):
+            rows += self.read_dry(answers)
+            if self.violation or self.words[marker.GENERATION] <= self.flushes:
+                break  # else it has flushed since: into the pipe
+        if self.violation and self.words[marker.COUNT] == 1 and self.marked()[0] == 0:
+            return rows  # one job ran behind the last good frame: the noise is its own, whatever it answered then
+        return rows + self.peek(answers)
+
+    def peek(self, answers: dict[int, Answer]) -> list[Row]:
+        """Return the finished answers that still stand in the page; they will come by the pipe once more.
+
+        A worker may rest between its write to the pipe and its clearing of the page: what was read from the
+        pipe already is told by the count of flushes.
+        """
+        words = self.words
+        generation, count = words[marker.GENERATION], words[marker.COUNT]
+        if not 0 < count <= marker.ANSWERS_MAX:
+            return []
+        copy, blob = self.page[:], words[marker.BLOB]
+        if words[marker.GENERATION] != generation or generation < self.flushes or blob > marker.BLOBS_MAX:
+            return []  # flushed meanwhile: they are in the pipe, or were read from it
+        body = copy[marker.FACTS_AT : marker.FACTS_AT + count * FACT.size]
+        body += copy[marker.VALUES_AT : marker.VALUES_AT + count * VALUE.size]
+        body += copy[marker.BLOBS_AT : marker.BLOBS_AT + blob]
+        found: dict[int, Answer] = {}
+        try:
+            rows = [row for row in self.frame(body, 0, count, blob, found) if row[0] not in self.peeked]
+        except Violation as violation:
+            self.violation = str(violation)
+            return []
+        rows = self._take(rows, found, answers)
+        self.peeked.update(row[0] for row in rows)
+        return rows
+
+    @property
+    def receiving(self) -> bool:
+        """True while a large answer is on its way: that is not the job's time."""
+        return self.need > READ_BYTES and monotonic_ns() - self.grew_at < STALL_NS
+
+    def _hello(self, blob: bytes) -> None:
+        if blob:
+            self.failure = wire.unpack_error(blob)
+        else:
+            self.ready = self.greeted = True
+            self.ready_bytes = self.words[marker.RESIDENT]
+
+    # ---- a frame
+
+    def frame(self, data: Any, at: int, count: int, blob: int, answers: dict[int, Answer]) -> list[Row]:
+        """Note the values of one frame, all or none; return its facts.
+
+        Raises:
+            Violation: it answers what this worker was not asked (another's value stays as it is), or makes no sense.
+        """
+        values_at = at + count * FACT.size
+        if count == 1:  # the synchronous caller's case, kept short
+            kind, raw = VALUE.unpack_from(data, values_at)
+            if kind <= wire.INT:
+                row: Row = FACT.unpack_from(data, at)
+                if row[0] not in self.given:
+                    self._check_asked(row[0])
+                answers[row[0]] = (kind, raw if kind else None, row)
+                return [row]
+        view = memoryview(data)
+        rows: list[Row] = list(FACT.iter_unpack(view[at:values_at]))
+        blobs_at = values_at + count * VALUE.size
+        blobs = view[blobs_at : blobs_at + blob]
+        given, found = self.given, {}
+        for row, (kind, raw) in zip(rows, VALUE.iter_unpack(view[values_at:blobs_at]), strict=True):
+            if row[0] not in given:
+                self._check_asked(row[0])
+            if kind > wire.BOOL:
+                found[row[0]] = self._large(row, kind, raw, blobs)
+            elif kind > wire.INT:
+                found[row[0]] = (wire.NONE, wire.scalar(kind, raw), row)
+            else:
+                found[row[0]] = (kind, raw if kind else None, row)
+        answers.update(found)
+        return rows
+
+    def _check_asked(self, job: int) -> None:
+        if job not in self.peeked and job not in self.recalled:
+            self.answered += 1  # it is not the answer of another job that is lost in noise
+            raise Violation(f"an answer for job {job}, which it was not given")
+
+    def _large(self, row: Row, kind: int, raw: int, blobs: memoryview) -> Answer:
+        """Return the answer whose value, or costs, stand among the blobs."""
+        blob = self._part(blobs, raw, kind)
+        report: Report | Row = row
+        if kind & wire.WITH_COSTS:
+            if len(blob) < COSTS.size + VALUE.size:
+                raise Violation("an answer shorter than its costs")
+            report = self._report(row, *COSTS.unpack_from(blob))
+            kind, raw = VALUE.unpack_from(blob, COSTS.size)
+            blob = blob[COSTS.size + VALUE.size :]
+            if kind <= wire.BOOL:
+                return wire.NONE, wire.scalar(kind, raw), report
+        if kind > wire.UNLOADABLE:
+            raise Violation(f"a value of kind {kind}")
+        return kind, bytes(blob), report
+
+    def _part(self, blobs: memoryview, raw: int, kind: int) -> memoryview:
+        offset, length = raw >> 40, raw & (1 << 40) - 1
+        if raw < 0 or kind > wire.UNLOADABLE | wire.WITH_COSTS or offset + length > len(blobs):
+            raise Violation(f"a value of kind {kind} at {offset}, {length} bytes long, in {len(blobs)}")
+        return blobs[offset : offset + length]
+
+    def _report(
+        self, row: Row, out: int, out_to: int, err: int, err_to: int, log: int, log_to: int, cpu: int, peak: int
+    ) -> Report:
+        _, end, started, duration = row
+        report = Report(ENDS[end] if end < len(ENDS) else "protocol", started + duration)
+        report.started, report.duration, report.attempts = started, duration, 1
+        report.cpu_ns, report.peak_bytes = cpu, max(0, peak - self.base_bytes)
+        news = row[0] not in self.peeked  # else it comes once more, and the files may have been emptied since
+        self.output.note(report, (out, err, log), (out_to, err_to, log_to), news)
+        return report
