@@ -61,6 +61,7 @@ class Channel:
         given: the jobs it was sent and has not answered, in order (the core's own queue of this worker).
         flushes: frames of small answers read so far, to compare with the page's generation.
         peeked: jobs whose answer was read from the page and will come by the pipe once more.
+        last: the rows that were read last.
         revoked: jobs that shall not begin, and where their ids stand in the page, until they are answered.
         recalled: those of them that went to another worker: what this one says of them does not count.
         answered: attempts whose answer was read, by pipe or page.
@@ -79,7 +80,7 @@ class Channel:
 
     __slots__ = (
         "about", "answered", "answers_fd", "base_bytes", "buried", "calls_fd", "cpu_ns", "died_at", "dismissed", "dry",
-        "err_at", "err_fd", "failure", "fault_fd", "flushes", "given", "greeted", "grew_at", "kept", "known",
+        "err_at", "err_fd", "failure", "fault_fd", "flushes", "given", "greeted", "grew_at", "kept", "known", "last",
         "limit_words", "limits", "log_at", "log_fd", "main", "need", "number", "observed", "oom_kills", "out_at",
         "out_fd", "page", "partial", "peak_bytes", "peeked", "pid", "pidfd", "punched", "ready", "ready_bytes",
         "recalled", "revoked", "runs", "sent", "slot", "status", "threads", "unsent", "use", "verdict", "violation",
@@ -109,6 +110,7 @@ class Channel:
         os.set_blocking(self.answers_fd, False)
         os.set_blocking(self.calls_fd, False)
         self.given: Iterable[int] = ()
+        self.last: list[Row] = []
         self.known: set[int] = set()
         self.about: tuple[Any, ...] = ()
         self.use: Use | None = None
@@ -315,12 +317,14 @@ class Channel:
 
     def _take(self, rows: list[Row], found: dict[int, Answer], answers: dict[int, Answer]) -> list[Row]:
         """Return the rows that are news, their values noted; what was peeked at comes once more, and is not."""
-        if found is not answers:
+        if found is not answers or self.peeked:
             news = []
             for row in rows:
                 job = row[0]
                 if job in self.peeked:
                     self.peeked.remove(job)
+                    if found is answers:
+                        answers.pop(job, None)
                     continue
                 news.append(row)
                 if job in self.recalled:
@@ -329,6 +333,7 @@ class Channel:
                     answers[job] = found[job]
             rows = news
         self.answered += len(rows)
+        self.last = rows or self.last
         if [row for row in rows if row[1] == wire.WAS_REVOKED and row[0] not in self.revoked]:
             rows = [self._unasked(row) for row in rows]
         if self.revoked:
@@ -357,13 +362,21 @@ class Channel:
 
     def _hello(self, blob: bytes) -> None:
         if blob:
+            began = self.marked()[0] or (self.words[marker.STARTED] and not self.dismissed)
+            if self.greeted and began:
+                raise Violation("what only a worker says that could not begin")
             self.failure = wire.unpack_error(blob)
         else:
             self.ready = self.greeted = True
             self.ready_bytes = self.words[marker.RESIDENT]
 
     def _check_asked(self, job: int) -> None:
-        if job not in self.peeked and job not in self.recalled:
+        if job in self.peeked or job in self.recalled:
+            return
+        if any(row[0] == job for row in self.last):  # a job had answered for itself: by now another one may run
+            self.peeked.add(job)
+            self.flushes -= job == self.last[0][0]  # what the job wrote was none
+        else:
             self.answered += 1  # it is not the answer of another job that is lost in noise
             raise Violation(f"an answer for job {job}, which it was not given")
 
