@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import deeds
@@ -63,6 +64,16 @@ def room_for(descriptors: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@contextmanager
+def no_room() -> Iterator[None]:
+    """Let this program open not a single descriptor more."""
+    with room_for(100), ExitStack() as held:
+        with suppress(OSError):
+            while True:
+                held.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        yield
+
+
 def told(ex: Any) -> BaseException | None:
     """Return why a job cannot run; a pool that breaks at once says so in `submit` already."""
     try:
@@ -109,6 +120,18 @@ def test_a_warden_that_cannot_fork_lives_and_tries_again(pool, gate, tmp_path):
     gate.open()
     assert running.result(CAP_S) == "running"
     assert ex._pool.wardens == 1
+
+
+def test_a_warden_that_dies_while_no_descriptor_is_left(pool):
+    """Then there can be no other one, and the reason is told; the supervisor itself does not fail."""
+    ex = pool(1, spares=0, fresh=True)
+    ex.submit(deeds.pid).result(CAP_S)
+    until(lambda: not ex._pool.channels, "the worker's end")
+    warden = ex._pool.warden
+    with no_room():
+        os.kill(warden.process.pid, signal.SIGKILL)
+        until(lambda: ex._pool.ended, "the pool's end")
+    assert "no warden can be started: [Errno 24] Too many open files" in str(told(ex))
 
 
 def test_a_warden_that_can_never_fork_breaks_the_pool_with_the_reason(pool):
