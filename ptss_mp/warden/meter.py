@@ -1,9 +1,10 @@
 """What an attempt holds and uses: resident memory and CPU time of a worker and of all that it started.
 
-The warden asks from outside, so a job can neither hide nor switch it off.  How
-soon it asks again follows from how much is left: memory cannot be filled, nor
-CPU time be used, faster than the machine allows.  So a job far from its limits
-is asked now and then, and one near them each millisecond.
+The warden asks from outside, from the start that the worker has marked: only a
+job that overwrites that mark escapes (docs/containment.md).  How soon it asks
+again follows from how much is left: memory cannot be filled, nor CPU time be
+used, faster than the machine allows.  So a job far from its limits is asked now
+and then, and one near them each millisecond.
 """
 
 from __future__ import annotations
