@@ -46,11 +46,13 @@ class Answers:
         given: the jobs it was sent and has not answered, in order (the core's own queue of this worker).
         flushes: frames of small answers read so far, to compare with the page's generation.
         peeked: jobs whose answer was read from the page and will come by the pipe once more.
+        last: the rows that were read last.
         revoked: jobs that shall not begin, and where their ids stand in the page, until they are answered.
         recalled: those of them that went to another worker: what this one says of them does not count.
         answered: attempts whose answer was read, by pipe or page.
         dry: the last read took all that stood in the pipe.
         partial, need, grew_at: the beginning of a frame, how long that is as far as is known, when it last grew.
+        dismissed: it was told that it lacks `__main__`, and may leave by itself.
         ready, greeted: jobs may be sent to it; it came as far as its loop.
         ready_bytes: what it held by then.
         failure: what its initializer raised, or the import of the main module.
@@ -58,8 +60,9 @@ class Answers:
     """
 
     __slots__ = (
-        "answered", "answers_fd", "base_bytes", "dry", "failure", "flushes", "given", "greeted", "grew_at", "need",
-        "output", "page", "partial", "peeked", "ready", "ready_bytes", "recalled", "revoked", "violation", "words",
+        "answered", "answers_fd", "base_bytes", "dismissed", "dry", "failure", "flushes", "given", "greeted", "grew_at",
+        "last", "need", "output", "page", "partial", "peeked", "ready", "ready_bytes", "recalled", "revoked",
+        "violation", "words",
     )  # fmt: skip
 
     def __init__(self, answers_fd: int, page: mmap.mmap, output: Output, base_bytes: int) -> None:
@@ -67,12 +70,13 @@ class Answers:
         os.set_blocking(answers_fd, False)
         self.words = memoryview(page).cast("Q")
         self.given: Iterable[int] = ()
+        self.last: list[Row] = []
         self.peeked: set[int] = set()
         self.revoked: dict[int, int] = {}
         self.recalled: set[int] = set()
         self.partial = bytearray()
         self.need = self.flushes = self.answered = self.grew_at = self.ready_bytes = 0
-        self.dry = self.ready = self.greeted = False
+        self.dry = self.ready = self.greeted = self.dismissed = False
         self.violation = ""
         self.failure: wire.ErrorFacts | None = None
 
@@ -147,12 +151,14 @@ class Answers:
 
     def _take(self, rows: list[Row], found: dict[int, Answer], answers: dict[int, Answer]) -> list[Row]:
         """Return the rows that are news, their values noted; what was peeked at comes once more, and is not."""
-        if found is not answers:
+        if found is not answers or self.peeked:
             news = []
             for row in rows:
                 job = row[0]
                 if job in self.peeked:
                     self.peeked.remove(job)
+                    if found is answers:
+                        answers.pop(job, None)
                     continue
                 news.append(row)
                 if job in self.recalled:
@@ -161,6 +167,7 @@ class Answers:
                     answers[job] = found[job]
             rows = news
         self.answered += len(rows)
+        self.last = rows or self.last
         if [row for row in rows if row[1] == wire.WAS_REVOKED and row[0] not in self.revoked]:
             rows = [self._unasked(row) for row in rows]
         if self.revoked:
@@ -234,6 +241,9 @@ class Answers:
 
     def _hello(self, blob: bytes) -> None:
         if blob:
+            began = self.marked()[0] or (self.words[marker.STARTED] and not self.dismissed)
+            if self.greeted and began:
+                raise Violation("what only a worker says that could not begin")
             self.failure = wire.unpack_error(blob)
         else:
             self.ready = self.greeted = True
@@ -274,7 +284,12 @@ class Answers:
         return rows
 
     def _check_asked(self, job: int) -> None:
-        if job not in self.peeked and job not in self.recalled:
+        if job in self.peeked or job in self.recalled:
+            return
+        if any(row[0] == job for row in self.last):  # a job had answered for itself: by now another one may run
+            self.peeked.add(job)
+            self.flushes -= job == self.last[0][0]  # what the job wrote was none
+        else:
             self.answered += 1  # it is not the answer of another job that is lost in noise
             raise Violation(f"an answer for job {job}, which it was not given")
 

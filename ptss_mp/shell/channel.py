@@ -36,7 +36,6 @@ class Channel(Answers):
         sent: attempts sent, ever: the number of the next one.
         known: numbers of the functions it has been told.
         about, use: what `wire.ABOUT` said last; whose jobs it tells the whole truth of.
-        dismissed: it was told that it lacks `__main__`, and may leave by itself.
         verdict: (job, why) once it was sentenced.
         buried: nothing of it runs any more, and the core was told.
         died_at: when its pidfd fired, 0: not yet.
@@ -47,7 +46,7 @@ class Channel(Answers):
     """
 
     __slots__ = (
-        "about", "buried", "calls_fd", "cpu_ns", "died_at", "dismissed", "kept", "known", "limit_words", "limits",
+        "about", "buried", "calls_fd", "cpu_ns", "died_at", "kept", "known", "limit_words", "limits",
         "main", "number", "observed", "oom_kills", "peak_bytes", "pid", "pidfd", "runs", "sent", "slot", "status",
         "threads", "unsent", "use", "verdict",
     )  # fmt: skip
@@ -80,7 +79,7 @@ class Channel(Answers):
         self.observed: tuple[int, int] = (0, 0)  # of the warden's verdict: its instant; ns, bytes or processes
         self.verdict: tuple[int, str] | None = None
         self.threads = ""
-        self.buried = self.dismissed = False
+        self.buried = False
 
     # ---- to the worker
 

@@ -10,6 +10,7 @@ from ..core.job import NEVER
 from ..core.tokens import Holding
 from ..warden.protocol import TICK_MAX_NS
 from .channel import Channel
+from .fitness import company
 from .hire import Warden
 from .rows import call_row, tell_about
 
@@ -54,6 +55,8 @@ def dispatch(
             if last is not None:
                 channel.limit(first, channel.sent - first, now, *last)
             first, last = channel.sent, limits
+            if use.rules.processes:
+                last = due, (*use.limits[:3], use.rules.processes + company(channel, now))
             if use.rules.file_bytes:
                 channel.output.rewind()
             if use.spec.timeout_ns:

@@ -1,15 +1,17 @@
 """Whether a worker is fit for a job with limits: what earlier jobs left in it must not be charged to this one.
 
 Looked at from outside, at the dispatch: the worker has nothing to do then, and cannot lie.
-It costs 50 µs, and only jobs with a limit of memory or CPU time pay it.
+It costs 50 µs, and only jobs with a limit of memory, CPU time or processes pay it.
 """
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from ..units import shown_size
 from ..warden import proc
+from .clock import monotonic_ns
 from .report import Report
 
 if TYPE_CHECKING:
@@ -32,6 +34,20 @@ def is_worn(channel: Channel, limit_bytes: int) -> bool:
         return True
     grown = proc.resident_bytes(channel.pid) - channel.ready_bytes
     return bool(limit_bytes and channel.ready_bytes and grown > limit_bytes // GROWTH_SHARE)
+
+
+def company(channel: Channel, sent: int) -> int:
+    """Return how many processes of earlier jobs, or of the initializer, the warden will count as the next job's own.
+
+    Births are told by the hundredth of a second, so it takes whoever was born in the same one as the dispatch for the
+    job's (warden.census); but nothing of the job is there yet.
+    """
+    since = sent + time.clock_gettime_ns(time.CLOCK_BOOTTIME) - monotonic_ns()
+    try:
+        lives = [proc.life(pid) for pid in proc.descendants(channel.pid)]
+    except OSError:  # no descriptor is left here
+        return 0
+    return sum(1 for state, born in lives if state not in "ZX" and born + proc.TICK_NS > since)
 
 
 def too_small(channel: Channel, future: Future[object], now: int) -> Report | None:

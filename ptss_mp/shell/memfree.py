@@ -31,11 +31,17 @@ class MemoryGate:
         self._looked_at = -LOOK_NS
 
     def look(self, now: int) -> on.MemoryLooked | None:
-        """Look, unless that was done a moment ago; return what has changed."""
+        """Look, unless that was done a moment ago; return what has changed.
+
+        A program without a descriptor left cannot look: then what was seen last still counts.
+        """
         if now - self._looked_at < LOOK_NS:
             return None
         self._looked_at = now
-        self.available_bytes = available_bytes()
+        try:
+            self.available_bytes = available_bytes()
+        except OSError:
+            return None
         short = self.available_bytes < self.least_bytes
         if short == self.short:
             return None

@@ -217,11 +217,11 @@ class Supervisor(Desk):
         self.events.append(on.WardenDied(monotonic_ns()))  # before its workers' deaths: it explains them
         for channel in list(self.channels.values()):
             self._forget(channel)
+        started = {*warden.slots, *warden.unforked}
+        warden.close()  # before the sweep, which needs a descriptor: there may be no other
         sweep(warden.tag)
         for number in list(self.mourned):
             self._gone(number)
-        started = {*warden.slots, *warden.unforked}
-        warden.close()
         if self.halted or self.broken:
             return
         if not warden.ready:

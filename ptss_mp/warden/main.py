@@ -38,6 +38,10 @@ from .clock import Limits, Watched
 from .protocol import CRASHED, DUMP_NS, EXITED, FORK, FORKED, GONE, KILL, READY, TICK_MAX_NS, VERDICT
 from .trees import SWEEP_NS, Trees
 
+# Not enough room in the kernel for a message; the first one: of this user's programs too many descriptors are on the
+# way to processes that do not read (unix(7)), be it those of other pools that are stopped.
+CROWDED = (errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM)
+CROWDED_NS = 5_000_000  # between two tries
 GONE_NS = 10_000_000  # how often to look whether somebody has ended whom another one reaps
 AWAKE_NS = 300_000_000  # stay awake so long after the last job: falling asleep and being nudged costs more
 TRIM_NS = 100_000_000  # a job that prints 1 GiB/s holds 100 MiB for a moment
@@ -108,7 +112,7 @@ class Warden:
         self.by_pid: dict[int, Watched] = {}
         self.trees = Trees(self.by_pid)
         self.backlog: list[tuple[bytes, tuple[int, ...]]] = []
-        self.mute = False
+        self.mute = self.crowded = False
         self.armed_at = self.awake_until = 0
         self.timer = kernel.timerfd()
         self.epoll = select.epoll()
@@ -123,7 +127,8 @@ class Warden:
         self.drain()
 
     def drain(self) -> None:
-        """Send what is due; what does not fit waits for EPOLLOUT."""
+        """Send what is due; what does not fit waits for EPOLLOUT, or for CROWDED_NS."""
+        self.crowded = False
         while self.backlog:
             data, fds = self.backlog[0]
             rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
@@ -131,13 +136,17 @@ class Warden:
                 self.sock.sendmsg([data], rights, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 break
-            except OSError:
-                self.end()
+            except OSError as error:
+                if error.errno not in CROWDED:
+                    self.end()
+                self.crowded = True
+                break
             self.backlog.pop(0)
             for fd in fds:
                 os.close(fd)
         with contextlib.suppress(OSError, ValueError):
-            self.epoll.modify(self.sock, select.EPOLLIN | (select.EPOLLOUT if self.backlog else 0))
+            waits = self.backlog and not self.crowded
+            self.epoll.modify(self.sock, select.EPOLLIN | (select.EPOLLOUT if waits else 0))
 
     def hear(self) -> None:
         """Obey what the parent has sent."""
@@ -353,6 +362,8 @@ class Warden:
             if asleep:
                 asleep = False
                 self.limits.asleep(False)
+            if self.crowded:
+                self.drain()
             self.reap()
             if self.trees.busy:
                 self.trees.sweep()
@@ -413,6 +424,8 @@ class Warden:
             at = min(at, now + SWEEP_NS)
         if self.trees.mourned:
             at = min(at, now + GONE_NS)
+        if self.crowded:
+            at = min(at, now + CROWDED_NS)
         if busy:
             self.awake_until = now + AWAKE_NS
         elif now > self.awake_until:

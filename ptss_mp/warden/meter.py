@@ -1,9 +1,10 @@
 """What an attempt holds and uses: resident memory and CPU time of a worker and of all that it started.
 
-The warden asks from outside, so a job can neither hide nor switch it off.  How
-soon it asks again follows from how much is left: memory cannot be filled, nor
-CPU time be used, faster than the machine allows.  So a job far from its limits
-is asked now and then, and one near them each millisecond.
+The warden asks from outside, from the start that the worker has marked: only a
+job that overwrites that mark escapes (docs/containment.md).  How soon it asks
+again follows from how much is left: memory cannot be filled, nor CPU time be
+used, faster than the machine allows.  So a job far from its limits is asked now
+and then, and one near them each millisecond.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ FILL_BYTES_PER_S = 4 << 30  # no faster does a job fill memory (0.2 to 0.5 GiB/s
 MIN_NS = 1_000_000  # between two samples
 MEMORY_MAX_NS = 200_000_000  # longer, and a machine faster than thought would pass the limit by far
 CPU_MAX_NS = 60_000_000_000  # nothing is faster than all processors: it only bounds what a suspended machine does
+STRAYED_NS = 250_000_000  # between two looks whether all of a tree is in its group: 15 µs and more, for each worker
 GRID_NS = 25_000_000  # samples that are not urgent come together: a wake for each of 64 workers would cost 10 %
 EXACT_SHARE = 4  # of the time between two exact looks, one part may be spent with looking
 CPUS = os.cpu_count() or 1  # as many seconds of CPU time can pass in one
@@ -30,7 +32,7 @@ class Meter:
     Args:
         pid: the worker's.
         base_bytes: resident memory of the warden at the fork: what was preloaded is nobody's.
-        group: its control group, if it has one: that knows memory best.
+        group: its control group, if it has one: that knows memory best, as long as nobody has left it.
 
     Attributes:
         memory_at, cpu_at: when to sample again.
@@ -38,8 +40,9 @@ class Meter:
 
     def __init__(self, pid: int, base_bytes: int, group: Group | None) -> None:
         self.pid, self.base_bytes = pid, base_bytes
-        self._group = group if group and group.counts_memory and pid in group.members() else None
-        self._files_from = 0
+        self._group = group if group and group.counts_memory else None
+        self._files_from = self._strayed_at = 0
+        self._whole = False  # then the whole tree was in the group
         self.memory_at = self.cpu_at = 0
         self._task = f"/proc/{pid}/task"
         self._shared_bytes = self._exact_until = 0  # counted more than once in the rough sum, and how long that is good
@@ -62,7 +65,7 @@ class Meter:
         Args:
             cpu_mark: CPU time of the worker at its start, by its own word, which may be a lie: it counts up to now.
         """
-        self.memory_at = self.cpu_at = self._exact_until = 0
+        self.memory_at = self.cpu_at = self._exact_until = self._strayed_at = 0
         with contextlib.suppress(OSError):
             self._files_from = self._group.held_bytes()[1] if self._group else 0
         self._cpu_from = self._cpu() - max(0, proc.clock_ns(self.pid) - cpu_mark)
@@ -82,10 +85,11 @@ class Meter:
             others: processes outside this tree that share the warden's memory, itself included.
         """
         if self._group:
-            with contextlib.suppress(OSError):
-                held = self._charged(self._group, limit)
-                self.memory_at = _later(now, (limit - held) * 1_000_000_000 // FILL_BYTES_PER_S, MEMORY_MAX_NS)
-                return held
+            with contextlib.suppress(OSError):  # it is gone, or no descriptor is left
+                if self._is_whole(self._group, now):
+                    held = self._charged(self._group, limit)
+                    self.memory_at = _later(now, (limit - held) * 1_000_000_000 // FILL_BYTES_PER_S, MEMORY_MAX_NS)
+                    return held
         below = self._below()
         held = self._resident() + sum(map(proc.resident_bytes, below)) - self.base_bytes
         forks = [pid for pid in below if proc.stack_start(pid) == self._stack] if held > limit else []
@@ -97,6 +101,13 @@ class Meter:
             held -= self._shared_bytes
         self.memory_at = _later(now, (limit - held) * 1_000_000_000 // FILL_BYTES_PER_S, MEMORY_MAX_NS)
         return max(0, held)
+
+    def _is_whole(self, group: Group, now: int) -> bool:
+        """Return True if the worker and all below it are in its group; programs that make groups move themselves."""
+        if now >= self._strayed_at:
+            self._strayed_at = now + STRAYED_NS
+            self._whole = {self.pid, *self._below()}.issubset(group.members())
+        return self._whole
 
     def _charged(self, group: Group, limit: int) -> int:
         most = group.charged_bytes() - self._files_from  # the cache of its files too, which can be given up

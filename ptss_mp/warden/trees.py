@@ -89,8 +89,12 @@ class Trees:
         """A stray that was shot is reaped, here or by its parent; or dead, and its parent's to reap."""
         if pid not in self.shot or pid in self.workers:
             return True
+        try:
+            above = proc.parent(pid)
+        except OSError:  # no descriptor is left: unseen does not mean that nobody is there
+            return False
         state = proc.state(pid)
-        return state == "X" or (state == "Z" and proc.parent(pid) != self.pid)
+        return above < 0 or state == "X" or (state == "Z" and above != self.pid)
 
     def left(self) -> bool:
         """Return True if the warden has children, be it only zombies."""

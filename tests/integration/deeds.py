@@ -584,6 +584,40 @@ FORGERIES = (
 )  # fmt: skip
 
 
+def forge_and_answer_late(pause_s: float) -> None:
+    """Answer for itself, and let the worker send its own answer only when the next job is on its way."""
+    import gc
+
+    from ptss_mp import marker, worker
+    from ptss_mp.wire import ANSWERS, FACT, INT, VALUE
+
+    loop = next(o for o in gc.get_objects() if type(o).__name__ == "Loop" and hasattr(o, "words"))
+    flush = loop.flush
+
+    def late() -> None:
+        loop.flush = flush
+        time.sleep(pause_s)
+        flush()
+
+    loop.flush = late
+    now = time.monotonic_ns()
+    row = FACT.pack(loop.words[marker.RUNNING], 0, now, 1) + VALUE.pack(INT, 666)
+    loop.flushed_at = 1 << 62  # not before the next round
+    os.write(worker.ANSWERS_FD, ANSWERS.pack(1, 0) + row)
+
+
+def forge_failure(last: bool) -> str:
+    """Say what only a worker says that cannot import the main module."""
+    from ptss_mp import worker
+    from ptss_mp.wire import ANSWERS
+
+    os.write(worker.ANSWERS_FD, ANSWERS.pack(0, 40) + bytes(40))
+    if last:
+        os._exit(3)
+    time.sleep(0.05)
+    return "went on"
+
+
 def revoke_without_end() -> None:
     """Claim on this worker's page that more jobs are revoked than there is room for."""
     from ptss_mp import attempt, marker

@@ -298,6 +298,25 @@ def test_a_forged_answer_is_not_blamed_on_the_next_job(pool):
     assert [f.outcome(CAP_S).status for f in [ex.submit(deeds.double, i) for i in range(4)]] == ["succeeded"] * 4
 
 
+def test_an_answer_that_comes_twice_is_not_blamed_on_whoever_runs_by_then(pool, tmp_path):
+    """The first one counts, and lets the next job be sent before the worker has told of its own end."""
+    ex = pool(1, spares=0)
+    log = tmp_path / "log"
+    for _ in range(3):
+        assert ex.submit(deeds.forge_and_answer_late, 0.1).outcome(CAP_S).status == "succeeded"
+        assert ex.submit(deeds.nap_noted, str(log), 0.1).outcome(CAP_S).status == "succeeded"
+        assert [f.result(CAP_S) for f in [ex.submit(deeds.double, i) for i in range(4)]] == [0, 2, 4, 6]
+    assert len(lines(log)) == 6, "none ran twice"
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_a_job_cannot_say_that_the_main_module_cannot_be_imported(pool, last):
+    """Only a worker that runs no job can; that breaks the pool, so nobody may forge it."""
+    ex = pool(2, max_tasks_per_child=3)
+    _, outcome = beside_healthy(ex, lambda: ex.submit(deeds.forge_failure, last))
+    assert outcome.status == "protocol"
+
+
 def test_a_job_that_empties_the_marker_and_dies_is_not_made_for_ever(pool, tmp_path):
     ex = pool(1)
     log = tmp_path / "log"

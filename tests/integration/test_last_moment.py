@@ -41,7 +41,9 @@ def test_between_the_last_look_and_the_signal(behind):
     late, others, log = behind("shoot")
     assert late.outcome(CAP_S).status in ("timeout", "succeeded")  # as the verdict or the answer was told first
     assert [f.result(CAP_S) for f in others] == [2, 3, 4]
-    assert beginnings(log) == ["1", "2", "3", "4"]
+    # The second may be seen as begun, and so be taken back only at the death, when another worker has the third.
+    assert beginnings(log)[0] == "1"
+    assert sorted(beginnings(log)) == ["1", "2", "3", "4"]
     assert late.worker_pid not in {f.worker_pid for f in others}
 
 

@@ -102,6 +102,20 @@ def test_a_hog_is_killed_at_its_limit(pool, kind, grouped, tmp_path):
     assert outcome.observed < LIMIT_BYTES * 1.1
 
 
+def test_whoever_leaves_the_control_group_is_weighed_all_the_same(pool, grouped, tmp_path):
+    """Regression: its group, which was asked, held nothing any more."""
+    if not grouped:
+        pytest.skip("no control group of memory is to be had here")
+    ex = pool(1, spares=0, preload=["hogs"])
+    view = ex.options(memory="128MiB")
+    first = view.submit(hogs.hold, 1)
+    assert first.result(CAP_S) == 1
+    assert view.submit(hogs.leave_group).result(CAP_S) == first.worker_pid
+    future = view.submit(hogs.hog, "blocks", str(tmp_path / "log"))
+    assert future.outcome(CAP_S).status == "memory"
+    assert future.worker_pid == first.worker_pid
+
+
 def test_a_hog_under_spawn(pool, tmp_path):
     ex = pool(1, "spawn", preload=["hogs"])
     outcome = ex.options(memory="128MiB").submit(hogs.hog, "blocks", str(tmp_path / "log")).outcome(CAP_S)

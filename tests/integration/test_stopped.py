@@ -77,7 +77,7 @@ import deeds
 from ptss_mp import Executor
 
 log = sys.argv[1]
-ex = Executor(2, preload=["deeds"])
+ex = Executor(2, preload=["deeds"], capture=True)
 view = ex.options(timeout=0.6)
 jobs = [view.submit(deeds.hang, "native", log), view.submit(deeds.nap_noted, log, 0.3)]
 jobs += [view.submit(deeds.double, i) for i in range(3)] + [ex.options(deadline=0.7).submit(deeds.nap, 0.1)]
@@ -113,7 +113,7 @@ def test_a_stopped_program_frees_no_job_and_wrongs_none(tmp_path):
         time.sleep(1)  # far beyond every limit, and beyond the patience for the warden's word
         assert alive(napping)
         os.kill(process.pid, signal.SIGCONT)
-        told = json.loads(process.communicate(timeout=CAP_S)[0].splitlines()[-1])  # what jobs print comes first
+        told = json.loads(process.communicate(timeout=CAP_S)[0])
     assert [(status, attempts) for status, attempts, _ in told[:2]] == [("timeout", 1), ("succeeded", 1)]
     assert 0.6 <= told[0][2] < 0.9
     for status, attempts, _ in told[2:5]:  # without a deadline: they ran before the stop, or ran after it

@@ -113,6 +113,25 @@ def test_a_look_that_cannot_be_taken_is_taken_again(mother, monkeypatch):
     wait_gone([pid], 1)
 
 
+def test_who_cannot_be_seen_is_not_taken_for_gone(mother, monkeypatch):
+    """His tokens would be another job's while he lives."""
+    one = mother("")
+    trees = sweeper(one)
+    pid = one.fork()
+    trees.mourned[1] = {pid}
+    trees.shot.add(pid)
+
+    def fail(_pid: int) -> list[bytes]:
+        raise OSError(24, "too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(room.proc, "_stat", fail)
+        assert trees.gone() == []
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not alive(pid), "its end")
+    assert trees.gone() == [1]
+
+
 def test_what_was_reparented_to_a_dying_worker_while_it_was_looked_at_is_shot_at_once(mother):
     """Listed below one parent, and below another a moment later: it is still ours."""
     one = mother("")

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import deeds
 import pytest
-from support import CAP_S, until, wait_for_lines
+from support import CAP_S, alive, children_of, parent_of, until, wait_for_lines
 
 from ptss_mp import PoolBroken
 from ptss_mp.shell import hire
+from ptss_mp.warden import kernel
 
 MANY = 1_100  # descriptors; select(2) takes none beyond 1023
 
@@ -61,6 +68,16 @@ def room_for(descriptors: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@contextmanager
+def no_room() -> Iterator[None]:
+    """Let this program open not a single descriptor more."""
+    with room_for(100), ExitStack() as held:
+        with suppress(OSError):
+            while True:
+                held.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        yield
 
 
 def told(ex: Any) -> BaseException | None:
@@ -111,6 +128,18 @@ def test_a_warden_that_cannot_fork_lives_and_tries_again(pool, gate, tmp_path):
     assert ex._pool.wardens == 1
 
 
+def test_a_warden_that_dies_while_no_descriptor_is_left(pool):
+    """Then there can be no other one, and the reason is told; the supervisor itself does not fail."""
+    ex = pool(1, spares=0, fresh=True)
+    ex.submit(deeds.pid).result(CAP_S)
+    until(lambda: not ex._pool.channels, "the worker's end")
+    warden = ex._pool.warden
+    with no_room():
+        os.kill(warden.process.pid, signal.SIGKILL)
+        until(lambda: ex._pool.ended, "the pool's end")
+    assert "no warden can be started: [Errno 24] Too many open files" in str(told(ex))
+
+
 def test_a_warden_that_can_never_fork_breaks_the_pool_with_the_reason(pool):
     ex = pool(2, spares=0)
     ex.submit(deeds.pid).result(CAP_S)
@@ -155,3 +184,61 @@ def test_a_job_that_comes_as_the_pool_breaks_is_told_why(pool, monkeypatch):
     late = ex.submit(deeds.double, _BreaksMeanwhile(ex._pool)).outcome(CAP_S)
     assert (late.status, str(late.exception())) == ("crashed", str(first))
     assert isinstance(late.exception(), PoolBroken)
+
+
+# ---- descriptors on their way
+
+CROWDED = """
+import sys
+import deeds
+from ptss_mp import Executor
+
+with Executor(2, preload=["deeds"], spares=0) as ex:
+    first = ex.submit(deeds.gated, sys.argv[1], sys.argv[2], "first")
+    sys.stdin.readline()
+    second = ex.submit(deeds.double, 21)
+    print(second.outcome().status.value, first.outcome().status.value, ex._pool.wardens)
+"""
+
+
+def without_capabilities() -> None:
+    """Let root be bound by what binds everybody (capabilities(7)), and by few descriptors."""
+    for number in range(64):
+        with suppress(OSError):  # it is no capability; or is not to be dropped, and not there either
+            kernel.prctl(24, number)  # PR_CAPBSET_DROP
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+
+
+@contextmanager
+def on_their_way(descriptors: int) -> Iterator[None]:
+    """Let so many descriptors of this user be sent and not be received."""
+    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ends[0], ends[1]:
+        for _ in range(descriptors // 100):
+            socket.send_fds(ends[0], [b"."], [ends[0].fileno()] * 100)
+        yield
+
+
+def test_a_warden_whose_descriptors_find_no_room_waits(gate, tmp_path):
+    """Regression: it took that for the end of its program, and all jobs failed."""
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    log = tmp_path / "log"
+    process = subprocess.Popen(
+        [sys.executable, "-c", CROWDED, str(log), gate.path],
+        env=os.environ | {"PYTHONPATH": path}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        preexec_fn=without_capabilities,
+    )  # fmt: skip
+    with process:
+        try:
+            worker = int(wait_for_lines(log, 1)[0].split()[2])
+            warden = parent_of(worker)
+            with on_their_way(400):
+                process.stdin.write("\n")
+                process.stdin.flush()
+                until(lambda: len(children_of(warden)) != 1, "another worker, or the end of all")
+                time.sleep(0.1)
+                assert alive(worker)
+            gate.open()
+            assert process.communicate(timeout=CAP_S)[0].split() == ["succeeded", "succeeded", "1"]
+        finally:
+            process.kill()

@@ -36,6 +36,23 @@ def test_it_tells_what_has_changed(there):
     assert gate.look(1 + 3 * LOOK_NS) == MemoryLooked(1 + 3 * LOOK_NS, False)
 
 
+def test_a_program_that_cannot_look_goes_by_what_it_saw_last(there, monkeypatch):
+    """Regression: without a descriptor left the supervisor failed, and the pool with it."""
+    gate = MemoryGate(80 * MIB)
+    there["bytes"] = 70 * MIB
+    assert gate.look(1) == MemoryLooked(1, True)
+
+    def fail():
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as without:
+        without.setattr(memfree, "available_bytes", fail)
+        assert gate.look(1 + LOOK_NS) is None
+    assert gate.again_at == 1 + 2 * LOOK_NS
+    there["bytes"] = 90 * MIB
+    assert gate.look(1 + 2 * LOOK_NS) == MemoryLooked(1 + 2 * LOOK_NS, False)
+
+
 def test_it_looks_ten_times_a_second_at_most(there):
     gate = MemoryGate(80 * MIB)
     for now in range(0, 2 * LOOK_NS, LOOK_NS // 50):
