@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
+
+import pytest
 
 from tests.cli.cli_support import CAP_S, REPOSITORY, ptss_mp
 
@@ -29,16 +32,22 @@ def said(program: Path, text: str) -> str:
     ).stdout  # fmt: skip
 
 
-def test_the_ten_lines(tmp_path: Path):
-    out = said(tmp_path / "ten.py", PYTHON[0])
-    (shown,) = (text for kind, text in BLOCKS if kind == "text" and text.startswith("0\n"))
-    assert plain(out) == plain(shown)
+# A program with its output behind it.
+SHOWN = [
+    (text, shown)
+    for (kind, text), (behind, shown) in pairwise(BLOCKS)
+    if (kind, behind) == ("python", "text")
+]
 
 
-def test_many_items(tmp_path: Path):
-    out = said(tmp_path / "many.py", PYTHON[2])
-    (shown,) = (text for kind, text in BLOCKS if kind == "text" and text.startswith("0 0\n"))
-    assert out == shown
+def test_programs_show_what_they_print():
+    assert len(SHOWN) == 4
+
+
+@pytest.mark.parametrize("number", range(len(SHOWN)))
+def test_a_program_prints_what_is_shown(tmp_path: Path, number: int):
+    text, shown = SHOWN[number]
+    assert plain(said(tmp_path / "program.py", text)) == plain(shown)
 
 
 def test_the_jobs_file(tmp_path: Path):
