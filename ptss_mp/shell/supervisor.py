@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 STATUS_NS = 1_000 * MS  # how long to wait for the warden's word on how a worker died: it may be starved, not only dead
 DEATHS_NS = 100 * MS  # how long to wait for workers that were sent SIGKILL when their warden was gone
-MEASURE_NS = 100 * MS  # a warden that somebody has stopped measures nothing for so long
+MEASURE_NS = 200 * MS  # a warden that somebody has stopped measures nothing for so long
 QUIT_NS = 1_000 * MS  # what idle workers have for their exit handlers when the pool ends
 
 

@@ -14,7 +14,7 @@ from .clock import Watched
 
 LOOK_NS = 10_000_000  # between two counts; a process that came and went in between was never seen
 LOOK_MAX_NS = 500_000_000  # but no longer, however much there is to count
-COST_SHARE = 100  # counts take one part in so many of a processor, as long as LOOK_MAX_NS allows that
+COST_SHARE = 200  # counts take one part in so many of a processor, as long as LOOK_MAX_NS allows that
 ROUND_NS = 10_000  # what the warden's round of looks costs for each worker, when it wakes for a count
 BEYOND_MAX = 200  # no count goes on further beyond what is allowed: the verdict is clear
 NEVER_NS = 1 << 62

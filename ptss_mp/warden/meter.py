@@ -16,7 +16,7 @@ import time
 from . import proc
 from .cgroup import Group
 
-FILL_BYTES_PER_S = 4 << 30  # no faster does a job fill memory (0.2 to 0.5 GiB/s were seen here)
+FILL_BYTES_PER_S = 6 << 30  # no faster does a job fill memory (0.5 GiB/s were seen here, with huge pages up to 5)
 MIN_NS = 1_000_000  # between two samples
 MEMORY_MAX_NS = 200_000_000  # longer, and a machine faster than thought would pass the limit by far
 CPU_MAX_NS = 60_000_000_000  # nothing is faster than all processors: it only bounds what a suspended machine does

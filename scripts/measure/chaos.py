@@ -141,7 +141,8 @@ def judge(killer, rows, count):
             wrong.append(f"job {job}: {status}")
         if status == "crashed" and pid not in killer.shot:
             wrong.append(f"job {job} is blamed for the end of {pid}, which nobody shot")
-        if status == "succeeded" and (not ran or ran[-1] != pid or killer.ended[job] != 1):
+        # shot behind its last line and before its answer stood, it still ran, and had to be made again
+        if status == "succeeded" and (not ran or ran[-1] != pid or not 1 <= killer.ended[job] <= len(ran)):
             wrong.append(f"job {job} succeeded in {pid}; it began in {ran} and ended {killer.ended[job]} times")
         if len(ran) > 1 + tries or len(ran) > attempts:
             wrong.append(f"job {job} began in {ran}: {attempts} attempts, {tries} retries")

@@ -54,9 +54,17 @@ def pool(kind, fork, folder):
 # ---- the measurement
 
 
-def left(mark, fork):
+def fork_of(folder):
+    """Return the pid that the program's own fork has told, "" if it has not yet: it may come after the kill."""
+    with contextlib.suppress(FileNotFoundError):
+        return (Path(folder) / "fork").read_text()
+    return ""
+
+
+def left(mark, folder):
     """Return whoever carries the mark, but the program's own fork."""
-    return [pid for pid in marked(mark) if str(pid) != fork]
+    pids = marked(mark)
+    return [pid for pid in pids if str(pid) != fork_of(folder)]
 
 
 def one(number, rng, seen):
@@ -72,14 +80,12 @@ def one(number, rng, seen):
         program.send_signal(signal.SIGKILL)
         program.wait()
         program.stdout.close()
-        at, fork = time.monotonic_ns(), ""
-        with contextlib.suppress(FileNotFoundError):
-            fork = (Path(folder) / "fork").read_text()
-        if fork:
+        at = time.monotonic_ns()
+        if fork := fork_of(folder):
             seen["while a fork lives"] += state(int(fork)) not in "XZ"
-        gone = wait(lambda: not left(mark, fork), LEFT_S)
+        gone = wait(lambda: not left(mark, folder), LEFT_S)
         seen[f"{min(processes, 3)} processes of ours or more" if processes else "none of ours yet"] += 1
-        found = [f"{kind}: {pid} {state(pid)} {command(pid)}" for pid in left(mark, fork)] if not gone else []
+        found = [f"{kind}: {pid} {state(pid)} {command(pid)}" for pid in left(mark, folder)] if not gone else []
         seen.elapsed.append(time.monotonic_ns() - at)
         found += [f"{kind}: /dev/shm/{name}" for name in set(os.listdir("/dev/shm")) - shared]
         found += [f"{kind}: temporary {name}" for name in os.listdir(temporary)]
