@@ -19,16 +19,21 @@ NOBODY = 65534
 HERE = str(Path(__file__).parent)
 PACKAGE = str(Path(ptss_mp.__file__).parents[1])
 CAP_S = 60.0
-_PROBE = f"import sys; sys.path[:0] = [{PACKAGE!r}, {HERE!r}]; import ptss_mp.executor, limit_deeds"
+PYTHONS = (sys.executable, f"/usr/bin/python3.{sys.version_info[1]}", "/usr/bin/python3")
+# What is ours is only read, not imported: that it fails there would be the test's to say.
+_PROBE = (
+    f"import sys; assert sys.version_info >= (3, 11), sys.version; "
+    f"open({PACKAGE + '/ptss_mp/executor.py'!r}).close(); open({HERE + '/limit_deeds.py'!r}).close()"
+)
 
 
 @contextlib.contextmanager
 def home() -> Iterator[str]:
-    """A folder of nobody's; skips the test if no interpreter is readable to that user."""
+    """A folder of nobody's; skips the test if that user cannot run a Python, or cannot read this package."""
     if os.getuid() != 0:
-        pytest.skip("this user is an ordinary one: every other test has shown it")
+        pytest.skip(f"needs root to become an ordinary user; this is uid {os.getuid()}")
     if _python() is None:
-        pytest.skip("no Python of this machine, with this package, can be run by an ordinary user")
+        pytest.skip(f"uid {NOBODY} can run none of {PYTHONS} with what stands in {PACKAGE}")
     folder = tempfile.mkdtemp(prefix="ptss_mp-ordinary-", dir="/var/tmp")  # pytest's own are root's alone
     os.chown(folder, NOBODY, NOBODY)
     try:
@@ -45,7 +50,7 @@ def run(source: str, folder: str) -> subprocess.CompletedProcess[str]:
 
 
 def _python() -> str | None:
-    for python in (sys.executable, f"/usr/bin/python3.{sys.version_info[1]}", "/usr/bin/python3"):
+    for python in PYTHONS:
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             if _run(python, _PROBE, "/").returncode == 0:
                 return python

@@ -52,7 +52,7 @@ def test_parallel_gives_what_it_always_does(backend):
 
 
 def test_lambdas_and_closures_travel_as_under_joblibs_own(backend):
-    pytest.importorskip("cloudpickle", reason="cloudpickle, by which lambdas travel, is not installed")
+    pytest.importorskip("cloudpickle", reason="cloudpickle is not installed: pip install 'ptss_mp[closures]'")
     factor = 3
     with joblib.parallel_config(backend(), n_jobs=2):
         assert Parallel()(delayed(lambda n: factor * n)(n) for n in range(30)) == list(range(0, 90, 3))

@@ -80,8 +80,8 @@ def test_a_child_inherits_the_limit(pool):
 
 def test_more_than_the_soft_limit_is_granted_within_the_hard_one(pool):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard < 1_500:
-        pytest.skip(f"the hard limit of open files is {hard} here")
+    if hard != resource.RLIM_INFINITY and hard < 1_500:
+        pytest.skip(f"needs 1500 open files; the hard limit of this process (ulimit -Hn) is {hard}")
     resource.setrlimit(resource.RLIMIT_NOFILE, (1_000, hard))
     try:
         ex = pool(1, spares=0)

@@ -52,7 +52,10 @@ def test_the_stack_of_a_hang_that_holds_the_interpreter_lock(pool, tmp_path):
     assert outcome.signal == Signals.SIGKILL or "in hang" in outcome.stack
 
 
-@pytest.mark.skipif(os.uname().machine not in deeds.SPIN, reason="its machine code is not known here")
+MACHINE = os.uname().machine
+
+
+@pytest.mark.skipif(MACHINE not in deeds.SPIN, reason=f"deeds.SPIN has no machine code for {MACHINE}")
 def test_a_thread_of_which_python_knows_nothing_is_told_by_its_cpu_time(pool, tmp_path):
     ex = pool(1)
     future = ex.options(timeout=0.5).submit(deeds.spin_natively, str(tmp_path / "log"))

@@ -138,7 +138,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("how", ["file", "-c"])
 def test_a_class_of_the_main_module(tmp_path, how):
     if how == "-c":
-        pytest.importorskip("cloudpickle")
+        pytest.importorskip("cloudpickle", reason="cloudpickle is not installed: pip install 'ptss_mp[closures]'")
     file = tmp_path / "program.py"
     file.write_text(PROGRAM)
     command = [sys.executable, "-c", PROGRAM] if how == "-c" else [sys.executable, file]
