@@ -1,7 +1,7 @@
 """Whether a worker is fit for a job with limits: what earlier jobs left in it must not be charged to this one.
 
 Looked at from outside, at the dispatch: the worker has nothing to do then, and cannot lie.
-It costs 50 µs, and only jobs with a limit of memory, CPU time or processes pay it.
+It costs 16 µs, and only jobs with a limit of memory, CPU time or processes pay it.
 """
 
 from __future__ import annotations

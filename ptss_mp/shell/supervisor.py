@@ -384,9 +384,9 @@ class Supervisor(Desk):
             else:  # cancelled just now: as if it had been sent, and had not begun
                 self.events.append(on.Cancelled(now, [job]))
                 self.events.append(on.Answered(now, channel.number, [(job, on.REVOKED, now, 0)]))
-        if mine and mine[0]._use.spec.metered and not self._fits(channel, mine[0], now):
-            return
         if mine and mine[0]._use.spec.metered:
+            if not self._fits(channel, mine[0], now):
+                return
             self.measure_at = min(self.measure_at, now + MEASURE_NS)
         if dispatch(channel, mine, self.warden, self.main_data, now, command.tokens):
             self.poller.watch(channel.calls_fd, WRITE_RANK, self._writable, channel, select.EPOLLOUT)
