@@ -31,7 +31,8 @@ def extra_of(future: Future[Any]) -> Extra:
 def judge(channel: Channel) -> tuple[int, str]:
     """Return (attempt to blame or 0, why) of a worker that is dead.
 
-    In this order: the verdict that was told, the verdict that was written, the marker, nobody.
+    In this order: the verdict that was told, the verdict that was written, noise in its pipe, which may be heard
+    of after its death, the marker, nobody.
     A limit blames the attempt that the warden named and no other.  A marker that names
     what this worker was not given was scribbled on, or is of a job that has ended: it names nobody.
     """
@@ -44,7 +45,7 @@ def judge(channel: Channel) -> tuple[int, str]:
         why = WHYS[number] if 0 < number < len(WHYS) else ""
         channel.observed = at, observed
     if not why:
-        return marked, "crashed"
+        return marked, "protocol" if channel.violation else "crashed"
     return job or (0 if why in LIMITS else marked), why
 
 
@@ -77,7 +78,8 @@ def explain(channel: Channel, future: Future[Any] | None, why: str, now: int) ->
         if channel.oom_kills:
             report.error += f", as the kernel killed {channel.oom_kills} for lack of memory: give jobs a memory limit"
     elif why == "protocol":
-        report.error = f"its worker (pid {channel.pid}) sent what is no answer, or closed its pipe; it was killed"
+        report.error = f"its worker (pid {channel.pid}) sent what is no answer, or closed its pipe; "
+        report.error += "it was killed" if channel.verdict else f"it {how}"
     elif why == "interrupted":
         report.error = f"was running when the grace ended, after {ran:.3f} s; it was killed"
     else:

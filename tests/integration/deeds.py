@@ -618,6 +618,12 @@ def forge_failure(last: bool) -> str:
     return "went on"
 
 
+def forge_failure_late() -> None:
+    """As `forge_failure`, after a while, and die of it."""
+    time.sleep(0.1)
+    forge_failure(True)
+
+
 def revoke_without_end() -> None:
     """Claim on this worker's page that more jobs are revoked than there is room for."""
     from ptss_mp import attempt, marker

@@ -317,6 +317,18 @@ def test_a_job_cannot_say_that_the_main_module_cannot_be_imported(pool, last):
     assert outcome.status == "protocol"
 
 
+def test_noise_before_a_death_counts_whichever_is_heard_first(pool):
+    """The parent is held up until both are there; the warden's word of the death is then read first."""
+    ex = pool(1)
+    ex.submit(deeds.double, 1).result(CAP_S)
+    future = ex.submit(deeds.forge_failure_late)
+    until(lambda: future.running(), "running")
+    deeds.holding.usleep(300_000)
+    outcome = future.outcome(CAP_S)
+    assert (outcome.status, outcome.exit_code) == ("protocol", 3)
+    assert "exited with status 3" in outcome.error
+
+
 def test_a_job_that_empties_the_marker_and_dies_is_not_made_for_ever(pool, tmp_path):
     ex = pool(1)
     log = tmp_path / "log"
