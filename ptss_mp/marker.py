@@ -23,14 +23,14 @@ from .wire import FACT, VALUE
 STARTED, NUMBER, COMPLETED, RUNNING, CPU, READY, REVOKED, SENDING = range(8)
 COUNT, BLOB, GENERATION = 8, 9, 10  # unsent answers, bytes of their blobs, flushes so far
 RESIDENT = 11  # bytes it held when it became ready
-ANSWERS_MAX = 64  # as core.scheduler.DEPTH
-# REVOKED has three writers, a byte each, and a worker looks at all of them at once before each attempt: how many
-# places of revoked ids to look at (the parent's), and two holds, by the warden and by the parent: somebody is about
+ANSWERS_MAX = 256  # as core.scheduler.DEPTH
+# REVOKED has three writers, a byte each, and a worker looks at all of them at once before each attempt: whether
+# there are revoked ids to look at (the parent's), and two holds, by the warden and by the parent: somebody is about
 # to kill for the attempt before, and nothing begins until it is dead or the hold is taken back.
-REVOKED_COUNT_AT = REVOKED * 8
+REVOKED_SOME_AT = REVOKED * 8
 HELD_BY_PARENT_AT, HELD_AT = REVOKED * 8 + 6, REVOKED * 8 + 7
 REVOKED_AT = 16  # index of the first of ANSWERS_MAX job ids
-REVOKED_END = REVOKED_AT + ANSWERS_MAX  # all are looked at: their count may be scribbled on, and what is free is 0
+REVOKED_END = REVOKED_AT + ANSWERS_MAX  # what is free is 0
 FACTS_AT = REVOKED_END * 8
 VALUES_AT = FACTS_AT + ANSWERS_MAX * FACT.size
 BLOBS_AT = VALUES_AT + ANSWERS_MAX * VALUE.size
@@ -39,7 +39,7 @@ PROGRESS_AT = BLOBS_AT + BLOBS_MAX
 PROGRESS = struct.Struct("<QddQ")  # job, done, total (negative: unknown), bytes of the text that follows
 TEXT_BYTES = 200
 PROGRESS_MAX = 1e15  # beyond it a float does not count ones
-PAGE_BYTES = 32 << 10
+PAGE_BYTES = 40 << 10
 assert PROGRESS_AT % 8 == 0
 assert PROGRESS_AT + 8 + PROGRESS.size + TEXT_BYTES <= PAGE_BYTES
 

@@ -48,6 +48,7 @@ class Answers:
         peeked: jobs whose answer was read from the page and will come by the pipe once more.
         last: the rows that were read last.
         revoked: jobs that shall not begin, and where their ids stand in the page, until they are answered.
+        places: of the page, free for such ids.
         recalled: those of them that went to another worker: what this one says of them does not count.
         answered: attempts whose answer was read, by pipe or page.
         dry: the last read took all that stood in the pipe.
@@ -61,7 +62,7 @@ class Answers:
 
     __slots__ = (
         "answered", "answers_fd", "base_bytes", "dismissed", "dry", "failure", "flushes", "given", "greeted", "grew_at",
-        "last", "need", "output", "page", "partial", "peeked", "ready", "ready_bytes", "recalled", "revoked",
+        "last", "need", "output", "page", "partial", "peeked", "places", "ready", "ready_bytes", "recalled", "revoked",
         "violation", "words",
     )  # fmt: skip
 
@@ -73,6 +74,7 @@ class Answers:
         self.last: list[Row] = []
         self.peeked: set[int] = set()
         self.revoked: dict[int, int] = {}
+        self.places = list(range(marker.ANSWERS_MAX))
         self.recalled: set[int] = set()
         self.partial = bytearray()
         self.need = self.flushes = self.answered = self.grew_at = self.ready_bytes = 0
@@ -185,8 +187,9 @@ class Answers:
             at = self.revoked.pop(row[0], None)
             if at is not None:
                 self.words[marker.REVOKED_AT + at] = 0
+                self.places.append(at)
         if not self.revoked:
-            self.page[marker.REVOKED_COUNT_AT] = 0
+            self.page[marker.REVOKED_SOME_AT] = 0
 
     def read_dry(self, answers: dict[int, Answer]) -> list[Row]:
         """Read until nothing stands in the pipe (`dry`), within a bound."""

@@ -136,13 +136,11 @@ class Channel(Answers):
         then looks at these ids.  No id is ever moved, for the worker may be looking.
         """
         words = self.words
-        at = next((i for i in range(marker.ANSWERS_MAX) if i not in self.revoked.values()), None)
-        if at is None:
+        if not self.places:
             return True
-        self.revoked[job] = at
+        self.revoked[job] = at = self.places.pop()
         words[marker.REVOKED_AT + at] = job
-        if self.page[marker.REVOKED_COUNT_AT] <= at:
-            self.page[marker.REVOKED_COUNT_AT] = at + 1
+        self.page[marker.REVOKED_SOME_AT] = 1
         return self.marked()[0] == job
 
     def kill(self, job: int = 0) -> bool:

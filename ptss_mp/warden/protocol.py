@@ -35,13 +35,13 @@ WHYS = ("", "crashed", "timeout", "deadline", "memory", "cpu", "cancelled", "pro
 CRASHED, TIMEOUT, DEADLINE, MEMORY, CPU = map(WHYS.index, ("crashed", "timeout", "deadline", "memory", "cpu"))
 # a verdict of "crashed" with something observed: so many processes, and they were too many
 
-SLOT_BYTES = 12 << 10
+SLOT_BYTES = 36 << 10
 TICK, ASLEEP = 0, 8  # of slot 0, as indices of eight-byte words: shortest tick ns; 1 while the warden sleeps
 HEAD = 0  # of a slot: runs written so far
 # first number, count, sent at; then limits, 0: none: timeout ns, due instant, memory bytes, CPU ns, processes
 RUN = struct.Struct("@8Q")
 RUNS_AT = 64
-RUNS = 128  # a worker has at most 64 jobs out, so 64 runs live: a reader is a whole ring behind before it is torn
+RUNS = 512  # a worker has at most 256 jobs out, so 256 runs live: a reader is a whole ring behind before it is torn
 VERDICT_AT = (RUNS_AT + RUNS * RUN.size) // 8  # as index of words: why, at, observed, job
 assert VERDICT_AT * 8 + 32 <= SLOT_BYTES
 

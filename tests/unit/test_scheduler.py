@@ -82,8 +82,8 @@ def test_unknown_function_gets_depth_one():
 
 def test_known_short_function_gets_depth():
     drive = Drive()
-    drive.teach()
-    drive.submit(*(row(i) for i in range(1, 101)))
+    drive.teach(took=US)
+    drive.submit(*(row(i) for i in range(1, DEPTH + 100)))
     assert len(drive.sent[1]) == DEPTH
 
 
