@@ -56,11 +56,10 @@ class Desk:
     def __init__(self, core: Scheduler, tee: bool, name: str) -> None:
         self.core, self.tee, self.name = core, tee, name
         self.futures: dict[int, Future[Any]] = {}
-        self.inbox: deque[Any] = deque()  # rows of jobs, and controls among them
+        self.inbox: deque[Any] = deque()  # Futures, and controls among them
         self.gone: deque[int] = deque()
         self.controls: deque[None] = deque()  # one for each control in the inbox
         self.ids = count(1)
-        self.linked = False  # some job had prerequisites
         self.ended = False  # nothing more will be settled by the loop
         self.broken: PoolBroken | None = None
         self.main_data: bytes = b""
@@ -87,10 +86,10 @@ class Desk:
 
     # ---- any thread
 
-    def enqueue(self, future: Future[Any], row: tuple[Any, ...]) -> None:
+    def enqueue(self, future: Future[Any]) -> None:
         """Hand a new job to the loop."""
         self.futures[future._id] = future
-        self.inbox.append(row)
+        self.inbox.append(future)
         poller = self.poller
         if poller.asleep:
             poller.asleep = False  # one write per sleep, whoever comes first
@@ -100,7 +99,7 @@ class Desk:
 
     def control(self, make: Callable[[int], on.Event | None]) -> None:
         """Let the loop make an event, with its instant; in line with the submissions."""
-        self.controls.append(None)  # first: who finds `make` among the rows knows that there is one
+        self.controls.append(None)  # first: who finds `make` in the inbox knows that there is one
         self.inbox.append(make)
         self.wake()
 
@@ -177,14 +176,13 @@ class Desk:
 
     def taken(self) -> list[on.Event]:
         """Take what callers have left, as events, in their order."""
-        rows: list[Any] = [self.inbox.popleft() for _ in range(min(len(self.inbox), SLICE))]
-        events = self._controlled(rows) if self.controls else []
+        left: list[Any] = [self.inbox.popleft() for _ in range(min(len(self.inbox), SLICE))]
+        events = self._controlled(left) if self.controls else []
         if self.early:
-            rows = [row for row in rows if self.early.pop(row[0], None) is None]
+            left = [future for future in left if self.early.pop(future._id, None) is None]
             self._air()
+        rows: list[Any] = [(f._id, f._use.spec, f._due, f._release, f._extra and _edges(f._extra.after)) for f in left]
         if rows:
-            if self.linked:
-                rows = [_linked(row) if row[4] else row for row in rows]
             events.append(on.Submitted(monotonic_ns(), rows))
         if self.gone:
             ids = [self.gone.popleft() for _ in range(len(self.gone))]
@@ -216,29 +214,28 @@ class Desk:
             self.aired_at = now
             self.early = {job: at for job, at in self.early.items() if now - at <= EARLY_NS}
 
-    def _controlled(self, rows: list[Any]) -> list[on.Event]:
+    def _controlled(self, left: list[Any]) -> list[on.Event]:
         """Take the controls at the head of the line; leave what follows one that follows rows to the next turn.
 
         So a pause holds for what was submitted after it, and what came before a shutdown may start before it.
         """
         events: list[on.Event] = []
-        while rows and callable(rows[0]):
+        while left and callable(left[0]):
             self.controls.pop()
-            event = rows.pop(0)(monotonic_ns())
+            event = left.pop(0)(monotonic_ns())
             if event is not None:
                 events.append(event)
-        later = next((i for i, row in enumerate(rows) if callable(row)), len(rows))
-        self.inbox.extendleft(reversed(rows[later:]))
-        del rows[later:]
+        later = next((i for i, what in enumerate(left) if callable(what)), len(left))
+        self.inbox.extendleft(reversed(left[later:]))
+        del left[later:]
         return events
 
     def refuse(self) -> None:
         """Cancel what was submitted between its caller's look at the state and the end of everything."""
         while self.inbox:
-            row = self.inbox.popleft()
-            future = None if callable(row) else self.futures.get(row[0])
-            if future:
-                self.cancel(future)
+            what = self.inbox.popleft()
+            if not callable(what):
+                self.cancel(what)
 
     def settle(self, command: do.Settle) -> None:
         """Store results and wake who waits."""
@@ -365,7 +362,6 @@ class Desk:
             self.wake()
 
 
-def _linked(row: Any) -> tuple[Any, ...]:
-    """Put ids and ends in the place of the Futures that a job waits for."""
-    job, spec, due, release, after = row
-    return job, spec, due, release, tuple(Prerequisite(f._id, f.status(), f._release, f._due) for f in after)
+def _edges(after: Iterable[Future[Any]]) -> tuple[Prerequisite, ...] | None:
+    """Return ids and ends of the Futures that a job waits for."""
+    return tuple(Prerequisite(f._id, f.status(), f._release, f._due) for f in after) or None

@@ -44,35 +44,36 @@ def dispatch(
         return False
     rows: list[tuple[Any, ...]] = []
     blobs: list[bytes] = []
-    first, last, hurry, told = channel.sent, None, False, channel.use
+    first = sent = channel.sent
+    last, due, kill_at, hurry, told = None, 0, 0, False, channel.use
     if main and not channel.main:
         rows.append(prepare_main(channel, main))
     for future in futures:
         use = future._use
-        due = future._due if future._due != NEVER and use.rules.kill_at_deadline else 0
-        limits = (due, use.limits)
-        if limits != last:
+        if use is not last or future._due != due:
             if last is not None:
-                channel.limit(first, channel.sent - first, now, *last)
-            first, last = channel.sent, limits
+                channel.limit(first, sent - first, now, kill_at, limits)
+            first, last, due = sent, use, future._due
+            kill_at = due if due != NEVER and use.rules.kill_at_deadline else 0
+            limits = use.limits
             if use.rules.processes:
-                last = due, (*use.limits[:3], use.rules.processes + company(channel, now))
+                limits = (*limits[:3], use.rules.processes + company(channel, now))
             if use.rules.file_bytes:
                 channel.output.rewind()
             if use.spec.timeout_ns:
                 warden.watch_for(use.spec.timeout_ns)
-            hurry = hurry or use.watched or bool(due and due - now < (warden.tick_ns or TICK_MAX_NS))
-        channel.sent += 1
-        future._pid = channel.pid
-        function = use.function
-        if function.number >= 0 and function.number not in channel.known:
-            channel.known.add(function.number)
-            rows.append((0, wire.DEFINE, function.number, function.pickled, 0))
+            hurry = hurry or use.watched or bool(kill_at and kill_at - now < (warden.tick_ns or TICK_MAX_NS))
+            number = use.function.number
+            if number >= 0 and number not in channel.known:
+                channel.known.add(number)
+                rows.append((0, wire.DEFINE, number, use.function.pickled, 0))
         if use is not told or future._extra is not None:
             told = tell_about(channel, future, rows, tokens)
-        rows.append(call_row(future, due, blobs))
-    assert last is not None
-    channel.limit(first, channel.sent - first, now, *last)
+        sent += 1
+        future._pid = channel.pid
+        rows.append(call_row(future, kill_at, blobs))
+    channel.limit(first, sent - first, now, kill_at, limits)
+    channel.sent = sent
     channel.publish()
     warden.nudge() if hurry else warden.nudge_if_asleep()
     return channel.send(rows, blobs)

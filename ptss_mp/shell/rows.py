@@ -19,15 +19,14 @@ if TYPE_CHECKING:
 
 def call_row(future: Future[Any], due: int, blobs: list[bytes]) -> tuple[Any, ...]:
     """Return the row of wire.CALLS; what is too long for it is appended to `blobs`."""
-    call, extra = future._call, future._extra
+    call, extra, number = future._call, future._extra, future._use.function.number
     if type(call) is bytes and len(call) > wire.INLINE_BYTES:
         blobs.append(call)
         call = len(call)
-    needs = None
-    if extra is not None and extra.needs:
-        as_outcome = future._use.rules.run_if != "success"
-        needs = [_need(need, as_outcome, blobs) for need in extra.needs]
-    return future._id, future._use.function.number, call, needs, due
+    if extra is None or not extra.needs:
+        return future._id, number, call, None, due
+    as_outcome = future._use.rules.run_if != "success"
+    return future._id, number, call, [_need(need, as_outcome, blobs) for need in extra.needs], due
 
 
 def tell_about(
