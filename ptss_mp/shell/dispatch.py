@@ -31,7 +31,7 @@ def dispatch(
 
     One who says that it is done and goes on is sent nothing: that stands in `violation` then.
 
-    Jobs of equal limits make one run (3 % of the throughput; an entry per job would cost ten times that).
+    Jobs of one use and deadline make one run (3 % of the throughput; an entry per job would cost ten times that).
 
     Args:
         main: how to prepare `__main__`, for a worker that was born without it; empty: no call needs it.
