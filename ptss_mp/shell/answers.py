@@ -17,11 +17,12 @@ from .. import marker, wire
 from ..core import events as on
 from ..core.scheduler import ENDS
 from ..wire import ANSWERS, BLOB_BYTES_MAX, COSTS, FACT, VALUE
+from . import held
 from .clock import monotonic_ns
+from .held import READ_BYTES
 from .output import Output
 from .report import Report
 
-READ_BYTES = 64 << 10  # what a pipe holds
 READ_LARGE_BYTES = 1 << 20  # the rest of a large frame
 STALL_NS = 200_000_000  # a large answer that has not grown for so long is none: its worker is late, not sending
 READS_MAX = 20  # of one drain: as much as any pipe holds; one who never stops writing holds up nobody
@@ -108,7 +109,7 @@ class Answers:
             self.dry = True
             return []
         try:
-            data = os.read(self.answers_fd, READ_LARGE_BYTES if self.need else READ_BYTES)
+            data = os.read(self.answers_fd, READ_LARGE_BYTES) if self.need else held.read(self.answers_fd)
         except BlockingIOError:
             self.dry = True
             return []

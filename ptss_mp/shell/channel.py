@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from .. import marker
 from ..warden.protocol import FDS, HEAD, RUN, RUNS, RUNS_AT, SLOT_BYTES, VERDICT_AT
 from ..wire import CALLS
+from . import held
 from .answers import Answer, Answers, Row
 from .output import Output
 from .report import Report
@@ -90,7 +91,7 @@ class Channel(Answers):
         if not self.unsent and not blobs:
             data = head + body
             try:
-                written = os.write(self.calls_fd, data)
+                written = held.write(self.calls_fd, data)
             except BlockingIOError:
                 written = 0
             except BrokenPipeError:

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..core.job import NEVER
 from ..warden import kernel
+from . import held
 
 # Within a turn: the warden's word, answers, room to write, deaths, the clock.
 WARDEN_RANK, ANSWERS_RANK, WRITE_RANK, DEATH_RANK, CLOCK_RANK = range(5)
@@ -50,7 +51,7 @@ class Poller:
 
     def wake(self) -> None:
         """End the loop's sleep."""
-        os.write(self._wake_fd, _ONE)
+        held.write_held(self._wake_fd, _ONE)  # the caller would wait for the lock behind a thread that computes
 
     def ready(self, at: int, busy: Callable[[], bool]) -> list[Handler]:
         """Wait for a descriptor, a wake or the instant `at`; return the handlers in the order of their ranks.
