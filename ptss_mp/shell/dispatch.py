@@ -45,7 +45,8 @@ def dispatch(
     rows: list[tuple[Any, ...]] = []
     blobs: list[bytes] = []
     first = sent = channel.sent
-    last, due, kill_at, hurry, told = None, 0, 0, False, channel.use
+    last, due, kill_at, limits = None, 0, 0, (0, 0, 0, 0)
+    hurry, told = False, channel.use
     if main and not channel.main:
         rows.append(prepare_main(channel, main))
     for future in futures:

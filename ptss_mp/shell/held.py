@@ -3,7 +3,8 @@
 `os.read` and `os.write` release the lock.  A thread of the program that computes takes it then, and gives it back
 after 5 ms (sys.getswitchinterval): with one such thread each call costs the loop that long, and a job made at once
 takes twice as long.  Where nobody computes, releasing pays: callers submit while the kernel copies (a tenth of the
-throughput).  So the lock is kept for a while after a call that had to wait for it.  Only for descriptors that do not block.
+throughput).  So the lock is kept for a while after a call that had to wait for it.  Only for descriptors that do not
+block.
 """
 
 from __future__ import annotations
