@@ -238,6 +238,20 @@ class Answers:
         self.peeked.update(row[0] for row in rows)
         return rows
 
+    def rests(self) -> bool:
+        """Return True if the worker waits for calls, or has flushed more than was read: no frame is half written."""
+        return not self.words[marker.RUNNING] or self.words[marker.GENERATION] > self.flushes
+
+    def swallows(self, rested: bool) -> bool:
+        """Return True, and note it, if what began a frame has taken whole ones for its rest.
+
+        Args:
+            rested: `rests`, before the pipe was read last.
+        """
+        if rested and self.partial and self.dry and not self.violation:
+            self.violation = f"the beginning of a frame of {self.need} bytes, and answers behind it"
+        return bool(self.violation)
+
     @property
     def receiving(self) -> bool:
         """True while a large answer is on its way: that is not the job's time."""

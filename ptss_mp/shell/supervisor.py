@@ -22,7 +22,7 @@ from ..core.scheduler import Scheduler
 from ..core.watch import MS
 from ..errors import PoolBroken
 from ..warden.protocol import EXITED, FORKED, GONE, VERDICT, WHYS
-from .answers import Answer, Row
+from .answers import STALL_NS, Answer, Row
 from .channel import Channel
 from .clock import monotonic_ns
 from .desk import Desk
@@ -65,7 +65,7 @@ class Supervisor(Desk):
         self.wardens = 0
         self.mourned: set[int] = set()  # workers that are reaped, and of which something may be left
         self.main_told = self.halted = False
-        self.measure_at = NEVER  # when to see to it that the warden measures
+        self.measure_at = self.stuck_at = NEVER  # when to see to it that the warden measures; whether a frame goes on
         self.quit_at = self.warden_by = NEVER  # until then: idle workers leave; the warden is ready
         self.unexplained = 0
         self.why = ""  # the last worker or warden that was asked for did not come
@@ -98,7 +98,7 @@ class Supervisor(Desk):
     def _turn(self) -> None:
         self.events = []
         at = min(self.core.wake_at, self.unexplained or NEVER, self.quit_at, self.warden_by)
-        at = min(at, self.look_at, self.measure_at, self.gate_at)
+        at = min(at, self.look_at, self.measure_at, self.gate_at, self.stuck_at)
         for _, handle, what in self.poller.ready(at, self.busy):
             handle(what)
         if self.halted:
@@ -244,6 +244,8 @@ class Supervisor(Desk):
         if rows is None:  # it is dying, or it closed its pipe and can never answer
             self.poller.unwatch(channel.answers_fd)
             self._expect_word(channel)
+        if channel.partial:
+            self.stuck_at = min(self.stuck_at, monotonic_ns() + STALL_NS)
         if channel.violation:
             self._expel(channel)
         elif channel.ready and not was_ready:
@@ -341,6 +343,8 @@ class Supervisor(Desk):
             self.look(now)
         if now >= self.measure_at:
             self._keep_measuring(now)
+        if now >= self.stuck_at:
+            self._unstick()
         if now < self.core.wake_at and not self.unexplained:
             return
         marks = {}
@@ -363,6 +367,16 @@ class Supervisor(Desk):
             self.measure_at = now + MEASURE_NS
         else:
             self.measure_at = NEVER
+
+    def _unstick(self) -> None:
+        """End those that wrote the beginning of a frame which swallows their answers, and would for ever."""
+        self.stuck_at = NEVER
+        for channel in list(self.channels.values()):
+            if channel.partial and not channel.buried:
+                rests = channel.rests()
+                self._readable(channel)
+                if channel.swallows(rests):
+                    self._expel(channel)
 
     # ------------------------------------------------------------------ commands
 

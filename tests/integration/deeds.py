@@ -570,7 +570,14 @@ def forge(kind: str) -> str:
     elif kind == "failed without a cause":
         end = 1
     elif kind == "count":
-        os.write(worker.ANSWERS_FD, ANSWERS.pack(65, 0))
+        os.write(worker.ANSWERS_FD, ANSWERS.pack(marker.ANSWERS_MAX + 1, 0))
+    elif kind == "frame without an end":
+        os.write(worker.ANSWERS_FD, ANSWERS.pack(marker.ANSWERS_MAX, 0))
+    elif kind == "frame without an end behind an answer":
+        os.write(worker.ANSWERS_FD, ANSWERS.pack(1, 0) + FACT.pack(job, end, started, duration) + value)
+        os.write(worker.ANSWERS_FD, ANSWERS.pack(marker.ANSWERS_MAX, 0))
+    elif kind == "large frame without an end":
+        os.write(worker.ANSWERS_FD, ANSWERS.pack(1, 1 << 35))
     elif kind == "size":
         os.write(worker.ANSWERS_FD, ANSWERS.pack(1, huge))
     os.write(worker.ANSWERS_FD, ANSWERS.pack(1, len(blob)) + FACT.pack(job, end, started, duration) + value + blob)
@@ -580,7 +587,8 @@ def forge(kind: str) -> str:
 
 FORGERIES = (
     "end", "job", "instants", "value", "huge value", "offset", "negative", "short costs", "output", "output 2",
-    "failed without a cause", "count", "size", "none",
+    "failed without a cause", "count", "frame without an end",
+    "frame without an end behind an answer", "large frame without an end", "size", "none",
 )  # fmt: skip
 
 
