@@ -288,7 +288,7 @@ class Future(cf.Future, Generic[T]):  # type: ignore[type-arg]
         """Return the value; a pickle is decoded once, the bytes stay for Outcomes and dependents."""
         if self._value is not _UNDECODED:
             return self._value
-        value = load(make_outcome(self))
+        value = load((self._kind, self._result), lambda: make_outcome(self))
         if self._kind == wire.PICKLE:
             self._value = value
         return value
