@@ -11,6 +11,7 @@ raised when all that was accepted before has been given back: nothing is lost.
 from __future__ import annotations
 
 import concurrent.futures as cf
+import itertools
 import queue
 import threading
 import time
@@ -27,8 +28,10 @@ from .units import whole
 
 if TYPE_CHECKING:
     from .pool import Pool
+    from .rules import Rules
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 PER_WORKER = 64  # items of map_outcomes per worker: as many as one may have out, so that none waits for the consumer
 
@@ -38,6 +41,8 @@ class Maps(cf.Executor):
 
     if TYPE_CHECKING:  # what it has beside them
         _pool: Pool
+        _rules: Rules
+        _special: bool
 
         def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]: ...
         def _open(self) -> None: ...
@@ -69,6 +74,10 @@ class Maps(cf.Executor):
             QueueFull: as `submit`, if no job of this map can make room.
         """
         check(chunksize, buffersize)
+        from . import chunking  # which is built upon this room
+
+        if chunksize != 1 and not progress and chunking.worthwhile(self, fn):
+            return chunking.results(self, fn, iterables, timeout, chunksize, buffersize)
         return results(self, fn, iterables, timeout, buffersize, progress)
 
     def map_outcomes(
@@ -220,7 +229,10 @@ class Intake:
     def __init__(self, view: Maps, fn: Callable[..., Any], iterables: tuple[Iterable[Any], ...]) -> None:
         self.view, self.item = view, None
         self._fn, self._single = fn, len(iterables) == 1
-        self._rows: Iterator[tuple[Any, ...]] | None = zip(*map(iter, iterables), strict=False)
+        sources = [*map(iter, iterables)]
+        self._rows: Iterator[tuple[Any, ...]] | None = zip(*sources, strict=False)
+        self._items = sources[0] if self._single else self._rows
+        self.many: list[Any] = []  # pulled together, and not yet accepted
         self._held: tuple[Any, ...] | None = None  # pulled, and not yet accepted
         self._error: Exception | None = None  # what ended the input, if it was no end
         self.refused = False
@@ -238,15 +250,46 @@ class Intake:
         if self._held is None and not self._advance():
             return None
         assert self._held is not None
+        future = self._submit(outstanding, self._fn, *self._held)
+        if future is not None:
+            self.item = self._held[0] if self._single else self._held  # type: ignore[assignment]
+            self._held = None
+        return future
+
+    def pull_many(
+        self, outstanding: bool, size: int, make: Callable[[list[Any]], R], fn: Any, *more: Any
+    ) -> tuple[Future[Any], R] | None:
+        """Submit the next `size` items, or those that are left, as one job: `fn(make(items), *more)`; as `pull`."""
+        items = self.many = self.many or self._many(size)
+        if not items:
+            return None
+        run = make(items)
+        future = self._submit(outstanding, fn, run, *more)
+        if future is None:
+            return None
+        self.many = []
+        return future, run
+
+    def _submit(self, outstanding: bool, *call: Any) -> Future[Any] | None:
         try:
-            future = self.view.submit(self._fn, *self._held)
+            return self.view.submit(*call)
         except Exception as error:
             if not (outstanding and isinstance(error, QueueFull)):
-                self._rows, self._held, self._error, self.refused = None, None, error, True
+                self._rows, self._held, self.many, self._error, self.refused = None, None, [], error, True
             return None
-        self.item = self._held[0] if self._single else self._held  # type: ignore[assignment]
-        self._held = None
-        return future
+
+    def _many(self, size: int) -> list[Any]:
+        items = [] if self._held is None else [self._held[0] if self._single else self._held]
+        if self._rows is None:
+            return items
+        self._held, wanted = None, size - len(items)
+        try:
+            items.extend(itertools.islice(self._items, wanted))  # those before an exception are in it
+        except Exception as error:
+            self._rows, self._error = None, error
+        if len(items) < size:
+            self._rows = None
+        return items
 
     def _advance(self) -> bool:
         if self._rows is None:

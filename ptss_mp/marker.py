@@ -39,9 +39,14 @@ PROGRESS_AT = BLOBS_AT + BLOBS_MAX
 PROGRESS = struct.Struct("<QddQ")  # job, done, total (negative: unknown), bytes of the text that follows
 TEXT_BYTES = 200
 PROGRESS_MAX = 1e15  # beyond it a float does not count ones
-PAGE_BYTES = 40 << 10
+# A run of items of one `map` (chunk.py): whose it is, items that are done, bytes of their values; then these.
+CHUNK_AT = (PROGRESS_AT + 8 + PROGRESS.size + TEXT_BYTES) // 8 + 1
+CHUNK_JOB, CHUNK_DONE, CHUNK_USED = range(CHUNK_AT, CHUNK_AT + 3)
+NOTES_AT = (CHUNK_AT + 3) * 8
+NOTES_BYTES = 24 << 10
+PAGE_BYTES = 64 << 10
 assert PROGRESS_AT % 8 == 0
-assert PROGRESS_AT + 8 + PROGRESS.size + TEXT_BYTES <= PAGE_BYTES
+assert NOTES_AT + NOTES_BYTES <= PAGE_BYTES
 
 
 class Progress(NamedTuple):

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, NamedTuple, NoReturn, Self, TypeVar
 
 from . import host, wire
+from .chunk import Chunk
 from .core.job import NEVER
 from .declare import Options, Task
 from .declare import options as make_options
@@ -195,6 +196,9 @@ class ExecutorView(Maps):
         future: Future[Any] = Future(job, call, use, now, release, due)
         if after:
             future._extra = Extra(tuple(needs), after)
+        if isinstance(use.fn, Chunk):
+            future._extra = Extra()
+            future._extra.run = args[0]
         if known:
             pool.know(future)
         pool.enqueue(future)

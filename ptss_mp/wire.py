@@ -34,7 +34,7 @@ INLINE_BYTES = 64 << 10  # a longer argument goes raw behind the rows, not throu
 BLOB_BYTES_MAX = 1 << 36  # 64 GiB: no result of a machine this is for is larger; a longer claim is no frame of ours
 
 # How an attempt ended: `end` of core.events.AnswerRow (a test compares; workers import nothing of the core)
-OK, FAILED, FAILED_FOR_GOOD, RESULT_NOT_PICKLABLE, CALL_NOT_LOADABLE, WAS_REVOKED, HAD_EXPIRED = range(7)
+OK, FAILED, FAILED_FOR_GOOD, RESULT_NOT_PICKLABLE, CALL_NOT_LOADABLE, WAS_REVOKED, HAD_EXPIRED, UNFINISHED = range(8)
 
 # Kinds of values.  Up to BOOL the value stands in the frame; the others are bytes until somebody asks.
 NONE, INT, FLOAT, BOOL, STR, BYTES, PICKLE, RAISED, DESCRIBED, UNLOADABLE = range(10)

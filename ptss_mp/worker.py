@@ -21,6 +21,7 @@ import time
 from typing import Any
 
 from . import attempt, marker, rlimits, wire
+from .chunk import Ended
 from .codec import describe, encode, is_one_of, with_blobs
 from .hygiene import Hygiene
 from .mainmodule import import_main, tell, tried
@@ -172,6 +173,8 @@ class Loop:
             end, unloadable = wire.RESULT_NOT_PICKLABLE, wire.DESCRIBED
             return OK, *encode(result)
         except BaseException as error:  # SystemExit too: a job does not end its worker by raising
+            if type(error) is Ended:
+                return error.answer
             rlimits.set_back()  # to describe it may take a descriptor
             keep, why = end == wire.FAILED, ""
             if keep and self.about[6]:

@@ -17,8 +17,8 @@ from .job import Row
 
 SENDING = -1  # of Fired.marks: a large answer is on its way, which is not the job's time
 # How an attempt ended by the worker's own word: `AnswerRow.end`.
-# FAILED_FOR_GOOD: by an exception after which the job is not to be made again.
-OK, FAILED, FAILED_FOR_GOOD, RESULT_NOT_PICKLABLE, CALL_NOT_LOADABLE, REVOKED, EXPIRED, LOST = range(8)
+# FAILED_FOR_GOOD: by an exception after which the job is not to be made again.  UNFINISHED: it has made way for others.
+OK, FAILED, FAILED_FOR_GOOD, RESULT_NOT_PICKLABLE, CALL_NOT_LOADABLE, REVOKED, EXPIRED, UNFINISHED, LOST = range(9)
 
 
 class AnswerRow(NamedTuple):

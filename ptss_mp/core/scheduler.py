@@ -34,7 +34,7 @@ BUDGET_NS = 1 * MS  # work queued at one worker: what depth costs EDF (0.5 ms se
 DEPTH = 256  # jobs queued at one worker, as many as the answer page has places: 64 cost a fifth of the throughput
 
 # by AnswerRow.end
-ENDS = (GOOD, "failed", "failed", "not_picklable", "not_picklable", "protocol", "deadline", "protocol")
+ENDS = (GOOD, "failed", "failed", "not_picklable", "not_picklable", "protocol", "deadline", "cancelled", "protocol")
 
 
 class Scheduler(Watch):
@@ -224,19 +224,19 @@ class Scheduler(Watch):
                 if last and runs:
                     self.estimates.learn(last.fn, total, runs)
                 last, total, runs = spec, 0, 0
-            if end < on.REVOKED:
+            if end < on.REVOKED or end == on.UNFINISHED:
                 total += duration
                 runs += 1
             if end == 0:
                 done.append(job)
                 if not plain:
                     self._forget(job)
-            elif end == on.REVOKED:
+            elif end == on.REVOKED or (end == on.UNFINISHED and not self.dropping):
                 jobs[job] = spec
-                self._return(job, key)  # taken back in the very moment in which it came up
+                self._return(job, key)  # taken back in the very moment in which it came up; or to be gone on with
             else:
                 jobs[job] = spec
-                if end == on.FAILED_FOR_GOOD:
+                if end in _FOR_GOOD:
                     self._end(job, ENDS[end], gone=True)
                 else:
                     self._failed(job, spec, key, ENDS[end])
@@ -391,6 +391,7 @@ class Scheduler(Watch):
 
 
 _NEVER_KEY = NEVER << DUE_SHIFT
+_FOR_GOOD = frozenset((on.FAILED_FOR_GOOD, on.UNFINISHED))  # no other attempt follows; of the latter at a stop
 _load = attrgetter("load")
 _ON: dict[type, Callable[[Scheduler, Any], None]] = {
     on.Submitted: Scheduler._submitted,

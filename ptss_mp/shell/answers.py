@@ -57,6 +57,7 @@ class Answers:
         dismissed: it was told that it lacks `__main__`, and may leave by itself.
         ready, greeted: jobs may be sent to it; it came as far as its loop.
         ready_bytes: what it held by then.
+        unfinished: among the answers read last may be some of jobs that are to be gone on with.
         failure: what its initializer raised, or the import of the main module.
         violation: what it sent behind the last good frame that no worker of ours sends; "": nothing.
     """
@@ -64,7 +65,7 @@ class Answers:
     __slots__ = (
         "answered", "answers_fd", "base_bytes", "dismissed", "dry", "failure", "flushes", "given", "greeted", "grew_at",
         "last", "need", "output", "page", "partial", "peeked", "places", "ready", "ready_bytes", "recalled", "revoked",
-        "violation", "words",
+        "unfinished", "violation", "words",
     )  # fmt: skip
 
     def __init__(self, answers_fd: int, page: mmap.mmap, output: Output, base_bytes: int) -> None:
@@ -79,7 +80,7 @@ class Answers:
         self.recalled: set[int] = set()
         self.partial = bytearray()
         self.need = self.flushes = self.answered = self.grew_at = self.ready_bytes = 0
-        self.dry = self.ready = self.greeted = self.dismissed = False
+        self.dry = self.ready = self.greeted = self.dismissed = self.unfinished = False
         self.violation = ""
         self.failure: wire.ErrorFacts | None = None
 
@@ -315,6 +316,7 @@ class Answers:
         """Return the answer whose value, or costs, stand among the blobs."""
         blob = self._part(blobs, raw, kind)
         report: Report | Row = row
+        self.unfinished |= row[1] == wire.UNFINISHED
         if kind & wire.WITH_COSTS:
             if len(blob) < COSTS.size + VALUE.size:
                 raise Violation("an answer shorter than its costs")

@@ -24,7 +24,7 @@ from ..core.scheduler import Scheduler
 from ..errors import PoolBroken
 from ..marker import Progress
 from ..outcome import EXIT_STATUS, Status
-from .answers import Answer
+from .answers import Answer, Row
 from .callbacks import Callbacks
 from .channel import Channel
 from .clock import monotonic_ns
@@ -277,6 +277,18 @@ class Desk:
             self.weights.add(EXIT_STATUS[Status(status)])
         if future._end(CANCELLED_AND_NOTIFIED if status == "cancelled" else FINISHED):
             self.callbacks.settled(future)
+
+    def carry_on(self, rows: list[Row], found: dict[int, Answer]) -> list[Row]:
+        """Let unfinished chunks keep what they have; return the rows, those of jobs that are none as lost."""
+        for i, (job, end, started, duration) in enumerate(rows):
+            if end == on.UNFINISHED:
+                _, payload, report = found.pop(job)
+                if type(report) is Report:
+                    self.pass_on(report, job)
+                future = self.futures.get(job)
+                if future and not (future._extra and future._extra.run and future._extra.run.carry_on(payload)):
+                    rows[i] = job, on.LOST, started, duration
+        return rows
 
     def postpone(self, command: do.Postpone) -> None:
         """Count a failed attempt; another one follows."""

@@ -11,6 +11,7 @@ from ..outcome import Outcome, Status, signal_name
 from .clock import monotonic_ns, wall
 
 if TYPE_CHECKING:
+    from ..chunk import Part
     from ..future import Future
 
 KEPT_BYTES = 64 << 10  # of each stream, for the outcome; what is further back is dropped
@@ -24,12 +25,14 @@ class Extra:
         after: all prerequisites.
         tries: failed attempts before the current one.
         named: it is known by a name, also once it has ended and its Future is gone.
+        run: what a chunk is made of, and has so far (chunking.Run).
     """
 
-    __slots__ = ("after", "named", "needs", "tries")
+    __slots__ = ("after", "named", "needs", "run", "tries")
 
     def __init__(self, needs: tuple[Any, ...] = (), after: tuple[Any, ...] = ()) -> None:
         self.needs, self.after, self.tries, self.named = needs, after, 0, False
+        self.run: Any = None
 
 
 class Report:
@@ -39,8 +42,8 @@ class Report:
     """
 
     __slots__ = (
-        "attempts", "cause", "cpu_ns", "duration", "err", "error", "exit_code", "finished", "limit", "log", "observed",
-        "out", "peak_bytes", "root", "signal", "stack", "started", "status",
+        "attempts", "cause", "cpu_ns", "duration", "err", "error", "exit_code", "finished", "limit", "log", "noted",
+        "observed", "out", "peak_bytes", "root", "signal", "stack", "started", "status",
     )  # fmt: skip
 
     def __init__(self, status: str, finished: int) -> None:
@@ -59,6 +62,7 @@ class Report:
         self.limit: float | None = None
         self.observed: float | None = None
         self.root: Root | None = None
+        self.noted: Part | None = None  # of a chunk: what came of the items before the one that was its end
         self.cause: BaseException | None = None
 
     def exited(self, status: int) -> str:
@@ -76,6 +80,11 @@ class Report:
 def finished_at(report: Report | tuple[int, int, int, int]) -> int:
     """Return the instant at which an attempt ended, by its Report or the bare row of its answer."""
     return report.finished if isinstance(report, Report) else report[2] + report[3]
+
+
+def ran_ns(report: Report | tuple[int, int, int, int] | None) -> int:
+    """Return how long a settled job's last attempt ran."""
+    return report.duration if isinstance(report, Report) else report[3] if report else 0
 
 
 def text_of(data: bytes | None) -> str | None:

@@ -23,8 +23,10 @@ def call_row(future: Future[Any], due: int, blobs: list[bytes]) -> tuple[Any, ..
     if type(call) is bytes and len(call) > wire.INLINE_BYTES:
         blobs.append(call)
         call = len(call)
-    if extra is None or not extra.needs:
+    if extra is None or not (extra.needs or extra.run):
         return future._id, number, call, None, due
+    if extra.run:
+        return future._id, number, call, [(wire.INT, extra.run.at, False)], due
     as_outcome = future._use.rules.run_if != "success"
     return future._id, number, call, [_need(need, as_outcome, blobs) for need in extra.needs], due
 

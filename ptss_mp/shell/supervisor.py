@@ -258,6 +258,8 @@ class Supervisor(Desk):
     def _answered(self, channel: Channel, rows: list[Row], found: dict[int, Answer]) -> None:
         if not rows:
             return
+        if channel.unfinished:
+            rows, channel.unfinished = self.carry_on(rows, found), False
         self.answers.update(found)
         self.events.append(on.Answered(monotonic_ns(), channel.number, rows))
         for row in rows:

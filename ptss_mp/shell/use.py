@@ -6,6 +6,7 @@ from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ..chunk import CHUNK_NS, Chunk
 from ..core.job import Spec
 from ..core.restart import Retries
 from ..declare import Task
@@ -60,10 +61,11 @@ class Use:
         held = fitted(rules.resources, rules.memory_bytes, there)
         check_held(rules.env, held, there)
         self.key = f"{getattr(fn, '__module__', None) or '?'}.{getattr(fn, '__qualname__', type(fn).__name__)}"
+        timeout_ns = rules.timeout_ns + (CHUNK_NS if rules.timeout_ns and isinstance(fn, Chunk) else 0)  # of any item
         self.spec = Spec(
             fn=function.number if function.number >= 0 else pool.estimate_of(self.key),
             priority=rules.priority,
-            timeout_ns=rules.timeout_ns,
+            timeout_ns=timeout_ns,
             kill_at_deadline=rules.kill_at_deadline,
             run_if=rules.run_if,
             retries=_by_cause(rules.retries) if isinstance(rules.retries, Retry) else rules.retries,
@@ -75,7 +77,7 @@ class Use:
             env=rules.env,
         )
         self.watched = bool(rules.memory_bytes or rules.cpu_ns or rules.processes)
-        self.limits = (rules.timeout_ns, rules.memory_bytes, rules.cpu_ns, rules.processes)
+        self.limits = (timeout_ns, rules.memory_bytes, rules.cpu_ns, rules.processes)
         self.only = rules.retries.pickled_only() if isinstance(rules.retries, Retry) else b""
         pool.notice_main(self.only)
         if rules.processes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .. import marker, wire
+from ..chunk import noted
 from ..core.job import NEVER
 from ..errors import Root
 from ..units import shown_size as size
@@ -53,10 +54,11 @@ def explain(channel: Channel, future: Future[Any] | None, why: str, now: int) ->
     """Return the report of the attempt for which a worker died."""
     report = channel.last_report(why, now)
     report.attempts = 1
+    report.noted = noted(channel.page, channel.words, future._id) if future else None
     how = report.exited(channel.status) if why in ("crashed", "protocol") and channel.status >= 0 else ""
     ran = report.duration / 1e9
     if why == "timeout" and future:
-        report.limit = future._use.spec.timeout_ns / 1e9
+        report.limit = future._use.rules.timeout_ns / 1e9
         report.observed = (channel.observed[1] or report.duration) / 1e9
         report.error = f"ran {report.observed:.3f} s, allowed are {report.limit:g} s (timeout); it was killed"
     elif why == "memory" and future:

@@ -65,7 +65,10 @@ def test_an_error_without_words_is_described_all_the_same():
 
 
 def test_workers_and_core_mean_the_same_by_an_end():
-    names = ("OK", "FAILED", "FAILED_FOR_GOOD", "RESULT_NOT_PICKLABLE", "CALL_NOT_LOADABLE", "REVOKED", "EXPIRED")
+    names = (
+        "OK", "FAILED", "FAILED_FOR_GOOD", "RESULT_NOT_PICKLABLE", "CALL_NOT_LOADABLE", "REVOKED", "EXPIRED",
+        "UNFINISHED",
+    )  # fmt: skip
     written = {"REVOKED": "WAS_REVOKED", "EXPIRED": "HAD_EXPIRED"}
     assert [getattr(wire, written.get(name, name)) for name in names] == [getattr(events, name) for name in names]
     assert events.LOST == len(names) == len(ENDS) - 1, "no worker says that"
