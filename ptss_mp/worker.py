@@ -126,8 +126,6 @@ class Loop:
             if getpid() != self.pid:
                 os._exit(FELL_THROUGH)
             ended = clock()
-            if blob is not None and len(blob) > marker.BLOBS_MAX:
-                words[marker.SENDING] = 1  # transfer is not the job's time
             costs = b""
             if fn in self.unproven or fn < 0 or ended - started > LONG_NS or self.heard:
                 costs = self.examine(fn, ended - started, kind, raw, blob)
@@ -138,7 +136,7 @@ class Loop:
             if self.hygiene.spoiled:
                 self.retire()
             call = needs = blob = None
-            if ended - self.flushed_at > FLUSH_NS or self.count == marker.ANSWERS_MAX:
+            if self.count and (ended - self.flushed_at > FLUSH_NS or self.count == marker.ANSWERS_MAX):
                 self.flush()
                 ended = clock()
             started = ended
@@ -207,6 +205,7 @@ class Loop:
             if self.blob_bytes + size > marker.BLOBS_MAX and self.count:
                 self.flush()
             if size > marker.BLOBS_MAX:
+                words[marker.SENDING] = 1  # transfer is not the job's time
                 head = ANSWERS.pack(1, size) + FACT.pack(job, end, started, duration)
                 write_all(head + VALUE.pack(kind, size) + costs)
                 write_all(blob)

@@ -1107,3 +1107,29 @@ def child_variable(name: str) -> str:
 
 def what_i_hold() -> dict[str, Any]:
     return current().tokens
+
+
+def watch_writes() -> None:
+    """Note, at each plain write to the pipe of answers from now on, whether the page tells that one is being sent."""
+    from ptss_mp import attempt, marker, pipes
+
+    write, loop, noted = os.write, attempt._loop, attempt._state.setdefault("writes", [])
+
+    def noting(fd: int, data: bytes) -> int:
+        if fd == pipes.ANSWERS_FD:
+            noted.append(loop.words[marker.SENDING])
+        return write(fd, data)
+
+    os.write = noting
+
+
+def writes() -> list[int]:
+    """Return what `watch_writes` has noted."""
+    from ptss_mp import attempt
+
+    return attempt._state["writes"]
+
+
+def text_of(size: int) -> str:
+    """Return a text of so many letters."""
+    return "x" * size
