@@ -22,7 +22,6 @@ from .pickling import dumps
 
 CHUNK_NS = 1_000_000  # no item begins later than this behind the beginning of its chunk
 ITEMS_MAX = marker.NOTES_BYTES // 8  # a whole number is noted as eight bytes, by one store
-CLOCKED = 16  # items between two looks at the clock, where a timeout does not ask for one at each
 
 _LENGTH = struct.Struct("<I")
 _PART = struct.Struct("<?IIQ")  # numbers, done, bytes of notes, bytes of the last one; behind these
@@ -112,13 +111,12 @@ class Chunk:
     Args:
         fn: what is called; a function or class that is pickled as a name.
         star: items are tuples of arguments.
-        timed: a timeout holds for each item: the clock runs from the beginning of the chunk, so none may begin late.
     """
 
     by_reference = True
 
-    def __init__(self, fn: Callable[..., Any], star: bool, timed: bool) -> None:
-        self.key = (fn, star, timed)
+    def __init__(self, fn: Callable[..., Any], star: bool) -> None:
+        self.key = (fn, star)
         self.__module__, self.__qualname__ = fn.__module__, fn.__qualname__
 
     def __eq__(self, other: object) -> bool:
@@ -136,8 +134,7 @@ class Chunk:
         Raises:
             Ended: an item failed, or the chunk is over before the last item.
         """
-        fn, star, timed = self.key
-        notes, items = Notes(1 if timed else CLOCKED), items[at:] if at else items
+        (fn, star), notes, items = self.key, Notes(), items[at:] if at else items
         part, failure = notes.take((lambda item: fn(*item)) if star else fn, items)
         if failure:
             end, kind, blob = failure
@@ -150,11 +147,11 @@ class Chunk:
 class Notes:
     """The place in the worker's page where a chunk notes its values."""
 
-    def __init__(self, clocked: int) -> None:
+    def __init__(self) -> None:
         loop = attempt._loop
         assert loop is not None
         self.words, self.bytes = loop.words, loop.bytes[marker.NOTES_AT : marker.NOTES_AT + marker.NOTES_BYTES]
-        self.until, self.clocked = time.monotonic_ns() + CHUNK_NS, clocked
+        self.until = time.monotonic_ns() + CHUNK_NS
         self.done = self.used = 0
         self.words[marker.CHUNK_DONE] = self.words[marker.CHUNK_USED] = 0
         self.words[marker.CHUNK_JOB] = self.words[marker.RUNNING]  # last: what stood here was another's
@@ -181,10 +178,10 @@ class Notes:
     def _numbers(self, call: Callable[[Any], Any], items: Sequence[Any]) -> Any:
         """Note whole numbers; return the first value that is none.
 
-        Two stores and a look at the type for each item, 0.1 µs: a job of its own costs fifty times that.
+        Two stores, a look at the type and one at the clock for each item take 0.15 µs; a job of its own takes 7.
         """
         words, notes, clock = self.words, self.bytes.cast("q"), time.monotonic_ns
-        done, until, often = 0, self.until, self.clocked
+        done, until = 0, self.until
         try:
             for item in items:
                 value = call(item)
@@ -196,7 +193,7 @@ class Notes:
                     return value
                 done += 1
                 words[marker.CHUNK_DONE] = done
-                if not done % often and clock() > until:
+                if clock() > until:
                     break
             return _NONE
         finally:

@@ -1,19 +1,18 @@
 """The parent's half of `map` in chunks: runs of short items travel as one job; results and blame stay each item's.
 
 The first items are jobs of their own.  If they show that the function is short, what follows goes in chunks of about
-a millisecond (chunk.py); else all items do, and wherever an option has to be looked after for each attempt.
+a third of a millisecond (chunk.py); else all items do, and wherever an option has to be looked after for each attempt.
 """
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from operator import length_hint
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .chunk import CHUNK_NS, ITEMS_MAX, At, Chunk, Part, unpack
+from .chunk import ITEMS_MAX, At, Chunk, Part, unpack
 from .core.job import PENDING_MAX
 from .declare import Task
 from .errors import NotLoadable, ProtocolViolated
@@ -32,7 +31,8 @@ FIRST = 4  # items per worker that go alone, to see what the function costs
 SEEN_S = 0.02  # `map` waits so long for them at most: who takes longer gains nothing by chunks
 SHORT_NS = 100_000  # an item that takes longer gains nothing by a chunk
 ALONE_NS = 3_000  # what being a job adds to the run time that is measured
-LEAST_NS = 150  # nothing is shorter: a call, and a note of its value
+LEAST_NS = 200  # nothing is shorter: a call, and a note of its value
+TARGET_NS = 300_000  # of a chunk: three may stand at a worker (core.scheduler.BUDGET_NS), so that it never waits
 SHARES = 4  # chunks per worker at least, so that none has much more to do than another at the end
 
 
@@ -80,26 +80,13 @@ def worthwhile(view: Maps, fn: Any) -> bool:
     )
 
 
-class Items(itertools.chain[T]):
-    """The items of lists that come one after another; taken at the speed of C."""
-
-    lists: Generator[list[T], None, None]
-
-    def close(self) -> None:
-        """End; what has not started is cancelled."""
-        self.lists.close()
-
-
 def results(
     view: Maps, fn: Callable[..., T], iterables: tuple[Iterable[Any], ...],
     timeout: float | None, chunksize: int | None, buffersize: int | None,
 ) -> Iterator[T]:  # fmt: skip
     """Return what `Maps.map` returns; all items, or `buffersize` of them, are on their way."""
     until = None if timeout is None else time.monotonic() + timeout
-    lists: Generator[list[T], None, None] = Chunked(view, fn, iterables, chunksize, buffersize).lists(until)
-    items: Items[T] = Items.from_iterable(lists)  # type: ignore[assignment]  # it is made of this class
-    items.lists = lists
-    return items
+    return Chunked(view, fn, iterables, chunksize, buffersize).values(until)
 
 
 class Chunked:
@@ -116,7 +103,7 @@ class Chunked:
     ) -> None:  # fmt: skip
         self.room, self.held, self.size = buffersize or PENDING_MAX, 0, 1
         self.intake = Intake(view, fn, iterables)
-        self.chunk = Chunk(fn, len(iterables) > 1, bool(view._rules.timeout_ns))
+        self.chunk = Chunk(fn, len(iterables) > 1)
         self.waiting: deque[Entry] = deque()
         self.pool = view._pool
         workers = self.pool.core.max_workers
@@ -139,7 +126,7 @@ class Chunked:
             if not future.done() and not future._wait(max(0.0, until - time.monotonic())):
                 return 1
         took = min((ran_ns(future._report) for future, _ in self.waiting), default=SHORT_NS)
-        return min(most, CHUNK_NS // max(LEAST_NS, took - ALONE_NS)) if took < SHORT_NS else 1
+        return min(most, TARGET_NS // max(LEAST_NS, took - ALONE_NS)) if took < SHORT_NS else 1
 
     def _top_up(self, room: int) -> None:
         while self.held < room:
@@ -155,13 +142,15 @@ class Chunked:
             return (future, None) if future else None
         return self.intake.pull_many(self.held > 0, size, Run, self.chunk, At())
 
-    def lists(self, until: float | None) -> Generator[list[Any], None, None]:
-        """Yield the values, some at a time; raise what the next item raised."""
+    def values(self, until: float | None) -> Iterator[Any]:
+        """Yield the values; raise what the next item raised.
+
+        A bare generator, which one thread at a time may consume: a lock around each value would cost more than it.
+        """
         try:
             while self.waiting:
                 found, error = self._take(None if until is None else until - time.monotonic())
-                if found:
-                    yield found
+                yield from found
                 if error:
                     try:
                         raise error

@@ -43,8 +43,8 @@ PROGRESS_MAX = 1e15  # beyond it a float does not count ones
 CHUNK_AT = (PROGRESS_AT + 8 + PROGRESS.size + TEXT_BYTES) // 8 + 1
 CHUNK_JOB, CHUNK_DONE, CHUNK_USED = range(CHUNK_AT, CHUNK_AT + 3)
 NOTES_AT = (CHUNK_AT + 3) * 8
-NOTES_BYTES = 24 << 10
-PAGE_BYTES = 64 << 10
+NOTES_BYTES = 16 << 10
+PAGE_BYTES = 56 << 10
 assert PROGRESS_AT % 8 == 0
 assert NOTES_AT + NOTES_BYTES <= PAGE_BYTES
 

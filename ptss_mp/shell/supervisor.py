@@ -21,6 +21,7 @@ from ..core.job import NEVER
 from ..core.scheduler import Scheduler
 from ..core.watch import MS
 from ..errors import PoolBroken
+from ..warden import kernel
 from ..warden.protocol import EXITED, FORKED, GONE, VERDICT, WHYS
 from .answers import STALL_NS, Answer, Row
 from .channel import Channel
@@ -86,6 +87,7 @@ class Supervisor(Desk):
 
     def _run(self) -> None:
         try:
+            kernel.prefer_latency()  # this thread's: it sleeps most of the time, and workers wait for it
             self._hire()
             while not self.ended:
                 self._turn()

@@ -1133,3 +1133,145 @@ def writes() -> list[int]:
 def text_of(size: int) -> str:
     """Return a text of so many letters."""
     return "x" * size
+
+
+# ---- items of maps in chunks
+
+
+def value_of(kind: str, i: int) -> object:
+    """Return a value of some kind."""
+    return {
+        "int": i,
+        "big": (1 << 70) + i,
+        "negative": -i,
+        "float": i / 7,
+        "bool": i % 2 == 0,
+        "none": None,
+        "text": f"äöü{i}",
+        "dict": {"i": i, "list": [i] * 3},
+        "mixed": [i, str(i), 1 << 90, None][i % 4],
+        "large": "x" * (20_000 if i % 100 == 17 else 10),
+    }[kind]
+
+
+def fails_at(i: int, at: int) -> int:
+    """Raise at one item."""
+    if i == at:
+        raise KeyError(i)
+    return i
+
+
+def exits_at(i: int, at: int) -> int:
+    """Leave at one item."""
+    if i == at:
+        sys.exit(3)
+    return i
+
+
+def unpicklable_at(i: int, at: int) -> object:
+    """Return what cannot be pickled at one item."""
+    return threading.Lock() if i == at else i
+
+
+class Homesick:
+    """Loads in the process that made it alone."""
+
+    def __init__(self, pid: int) -> None:
+        if pid != os.getpid():
+            raise RuntimeError("not here")
+        self.pid = pid
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Homesick, (self.pid,)
+
+
+def unloadable_here_at(i: int, at: int) -> object:
+    """Return what cannot be loaded elsewhere at one item."""
+    return Homesick(os.getpid()) if i == at else i
+
+
+def note(path: str, what: object) -> None:
+    """Append a line, in one write."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(fd, f"{what}\n".encode())
+    os.close(fd)
+
+
+def dies_at(kind: str, i: int, at: int, log: str) -> object:
+    """End the process at one item."""
+    if i == at:
+        os._exit(7)
+    note(log, i)
+    return value_of(kind, i)
+
+
+def hangs_at(i: int, at: int, log: str) -> int:
+    """Hang at one item, and note when that began."""
+    if i == at:
+        note(log, time.time())
+        time.sleep(60)
+    return i
+
+
+def slow_from(i: int, at: int, took: float, log: str = "") -> int:
+    """Take time from one item on."""
+    if log:
+        note(log, i)
+    if i >= at:
+        time.sleep(took)
+    return i
+
+
+def fails_once(folder: str, i: int) -> int:
+    """Raise when an item is made for the first time."""
+    path = os.path.join(folder, str(i))
+    if not os.path.exists(path):
+        note(path, "")
+        raise ValueError(i)
+    return i
+
+
+def prints(i: int) -> int:
+    """Print the item."""
+    print(i)
+    return i
+
+
+def cwd_then_leave(_: int) -> str:
+    """Return the current folder, and go elsewhere."""
+    found = os.getcwd()
+    os.chdir("/")
+    return found
+
+
+def name_of_current(_: int) -> str:
+    """Return the name of the job that runs here."""
+    import ptss_mp
+
+    return ptss_mp.current().name
+
+
+def unfinished() -> None:
+    """Say what a chunk says that is to be gone on with."""
+    from ptss_mp import chunk, wire
+
+    raise chunk.Ended(wire.UNFINISHED, wire.BYTES, 0, chunk.Part(True, 1, bytes(8)).pack())
+
+
+def forges_part(what: str, i: int) -> int:
+    """From one item on say nonsense of whole chunks."""
+    from ptss_mp import chunk, wire
+
+    if i == 60:
+        part = {
+            "nothing": chunk.Part(True, 0, b"").pack(),
+            "noise": b"noise" * 10,
+            "too many": chunk.Part(True, 2_000, bytes(16_000)).pack(),
+            "back": chunk.Part(True, 1, bytes(8)).pack(),
+        }[what]
+
+        def call(*_: object) -> None:
+            raise chunk.Ended(wire.UNFINISHED, wire.BYTES, 0, part)
+
+        chunk.Chunk.__call__ = call
+    return i

@@ -13,14 +13,14 @@ from itertools import combinations, product
 from typing import Any
 
 NEVER = 1 << 61
-DEPTH_MAX = 64
+DEPTH_MAX = 256
 BUDGET_NS = 1_000_000  # DESIGN 5.7: work queued at one worker
 WORD_NS = 50_000_000  # how long the warden's word is waited for
 EXIT_NS = 2_000_000_000  # how long a retired worker may take to leave
 BATCH_NS = 1_000_000  # longest that events of one step are apart in the world
 PERIOD_NS = 10_000_000_000  # of the restart intensity
-ANSWERS = ("succeeded", "failed", "failed", "not_picklable", "not_picklable", "protocol", "deadline")
-FOR_GOOD, PASSED_BY, EXPIRED = 2, 5, 6  # of them
+ANSWERS = ("succeeded", "failed", "failed", "not_picklable", "not_picklable", "protocol", "deadline", "cancelled")
+FOR_GOOD, PASSED_BY, EXPIRED, UNFINISHED = 2, 5, 6, 7  # of them
 RETURNS_MAX = 3  # deaths that a job may outlive as the first in line, blameless
 RETRYABLE = ("failed", "crashed", "timeout", "memory", "cpu")
 HARMLESS = ("succeeded", "skipped")
@@ -278,6 +278,10 @@ class Auditor:
                 continue
             if end == PASSED_BY:
                 continue  # passed by in the moment in which it was taken back
+            if end == UNFINISHED:
+                if self.stopped:
+                    self._must(job, "cancelled")
+                continue  # it made way for others, and waits for its turn
             job.for_good = end == FOR_GOOD
             self._attempt_ended(job, ANSWERS[end])
 

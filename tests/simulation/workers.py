@@ -190,4 +190,5 @@ FATES = {
     "raise for good": ev.FAILED_FOR_GOOD,
     "unpicklable": ev.RESULT_NOT_PICKLABLE,
     "unloadable": ev.CALL_NOT_LOADABLE,
+    "unfinished": ev.UNFINISHED,
 }

@@ -57,6 +57,8 @@ class Plan:
                 return rng.choice(("unpicklable", "unloadable")), took
             if rng.random() < swarm.p_protocol:
                 return "protocol", took
+            if world.p_unfinished and world.latest.random() < world.p_unfinished:
+                return "unfinished", took
         return "ok", took
 
 
@@ -72,6 +74,8 @@ class World:
     def __init__(self, seed: int, scheduler: type[Scheduler] = Scheduler, keep: bool = False) -> None:
         self.seed, self.rng = seed, Random(seed)
         self.more = Random(f"{SALT}:{seed}")  # of what came later, so that older seeds keep their histories
+        self.latest = Random(f"{SALT}:{seed}:2")  # likewise
+        self.p_unfinished = self.latest.choice((0, 0, 0, 0.05, 0.4))
         self.swarm = swarm = Swarm.draw(self.rng, seed, self.more)
         rules = {
             "max_workers": swarm.workers,
