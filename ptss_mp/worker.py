@@ -46,6 +46,7 @@ FLUSH_NS = 200_000  # answers wait at most so long for company
 PROVEN_RUNS = 100  # clean, silent and short runs after which a function is looked at once per flush
 LONG_NS = 100_000  # a longer run is always looked at: 15 µs of checks are a seventh of it at most
 TIDY_NS = 1_000_000  # proven functions: hygiene before the next batch, at most so often
+READ_BYTES = 64 << 10  # what a pipe holds; malloc maps and unmaps more than 128 KiB at each read
 HELD_NS = 1_000_000_000  # a hold lasts microseconds; one that outlasts this was written by a job
 
 
@@ -81,7 +82,7 @@ class Loop:
             if self.count:
                 self.flush()
             self.words[RUNNING] = 0
-            data = os.read(CALLS_FD, 1 << 18)
+            data = os.read(CALLS_FD, READ_BYTES)
             if not data:
                 leave()
             if self.ran:
