@@ -1,7 +1,7 @@
 """The parent's half of `map` in chunks: runs of short items travel as one job; results and blame stay each item's.
 
 The first items are jobs of their own.  If they show that the function is short, what follows goes in chunks of about
-a third of a millisecond (chunk.py); else all items do, and wherever an option has to be looked after for each attempt.
+half a millisecond (chunk.py); else all items do, and wherever an option has to be looked after for each attempt.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SEEN_S = 0.02  # `map` waits so long for them at most: who takes longer gains no
 SHORT_NS = 100_000  # an item that takes longer gains nothing by a chunk
 ALONE_NS = 3_000  # what being a job adds to the run time that is measured
 LEAST_NS = 200  # nothing is shorter: a call, and a note of its value
-TARGET_NS = 300_000  # of a chunk: three may stand at a worker (core.scheduler.BUDGET_NS), so that it never waits
+TARGET_NS = 350_000  # of a chunk: two may stand at a worker (core.scheduler.BUDGET_NS), so that it never waits
 SHARES = 4  # chunks per worker at least, so that none has much more to do than another at the end
 
 

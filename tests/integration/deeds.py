@@ -1190,25 +1190,18 @@ def unloadable_here_at(i: int, at: int) -> object:
     return Homesick(os.getpid()) if i == at else i
 
 
-def note(path: str, what: object) -> None:
-    """Append a line, in one write."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.write(fd, f"{what}\n".encode())
-    os.close(fd)
-
-
 def dies_at(kind: str, i: int, at: int, log: str) -> object:
     """End the process at one item."""
     if i == at:
         os._exit(7)
-    note(log, i)
+    note(log, str(i))
     return value_of(kind, i)
 
 
 def hangs_at(i: int, at: int, log: str) -> int:
     """Hang at one item, and note when that began."""
     if i == at:
-        note(log, time.time())
+        note(log, str(time.time()))
         time.sleep(60)
     return i
 
@@ -1216,7 +1209,7 @@ def hangs_at(i: int, at: int, log: str) -> int:
 def slow_from(i: int, at: int, took: float, log: str = "") -> int:
     """Take time from one item on."""
     if log:
-        note(log, i)
+        note(log, str(i))
     if i >= at:
         time.sleep(took)
     return i

@@ -119,7 +119,7 @@ def test_a_timeout_holds_for_each_item(pool, tmp_path, at):
     assert found == list(range(at + 300))
     assert isinstance(error, TaskTimeout)
     assert error.limit == 0.3
-    began, ended = [float(line) for line in lines(log)][0], error.outcome.finished.timestamp()
+    began, ended = next(float(line) for line in lines(log)), error.outcome.finished.timestamp()
     assert ended - began >= 0.3, "never early"
 
 
@@ -148,7 +148,7 @@ def test_what_items_print_is_said(pool, capfd):
 def test_what_an_item_leaves_behind_is_not_the_next_chunks(pool):
     ex = warmed(pool(1))
     found = list(ex.map(deeds.cwd_then_leave, range(300), chunksize=10))
-    assert len({folder for folder in found[20::10]}) == 1, "the first of each chunk finds the folder set back"
+    assert len(set(found[20::10])) == 1, "the first of each chunk finds the folder set back"
 
 
 def test_current_is_the_chunks(pool):
