@@ -166,4 +166,4 @@ class Crew(Ends):
             self.soft, self.tries, self.spent, self.returns,
             self.telling, self.doomed, self.urging, self.marking, self.dirty,
         ):  # fmt: skip
-            container.clear()  # type: ignore[attr-defined]
+            container.clear()

@@ -136,9 +136,9 @@ class Scheduler(Arrivals):
             job, spec, due, release, after = row
             jobs[job] = spec
             if after is None and due == never and release <= event.now and not spec.special:
-                push(spec.base + (release << RELEASE_SHIFT) + job)
+                push(spec.base | release << RELEASE_SHIFT | job)  # exact in size; a sum is made a digit too long
             elif after is None and spec.kill_at_deadline and release <= event.now and not spec.special:
-                push((due << DUE_SHIFT) + spec.priority + (release << RELEASE_SHIFT) + job)
+                push(due << DUE_SHIFT | spec.priority | release << RELEASE_SHIFT | job)
             else:
                 self._admit(job, spec, due, release, after or ())
         if self.dropping:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core import commands as do
 from ..core import events as on
-from ..core.job import NEVER, Prerequisite
+from ..core.job import NEVER, Prerequisite, Row
 from ..core.scheduler import Scheduler
 from ..errors import PoolBroken
 from ..marker import Progress
@@ -187,7 +187,7 @@ class Desk:
             self._air()
         if rows:
             many = rows.pop() if self.linked and rows[-1][4] and len(rows[-1][4]) > SLICE else None
-            linked = [_linked(row) if row[4] else row for row in rows] if self.linked else rows
+            linked: list[Any] = [_linked(row) if row[4] else row for row in rows] if self.linked else rows
             if linked:
                 events.append(on.Submitted(monotonic_ns(), linked))
             if many:
@@ -318,7 +318,9 @@ class Desk:
         future = self.futures.get(command.job)
         answer, report = self.answers.pop(command.job, None), self.reports.pop(command.job, None)
         if future and self.attempt_failed:
+            call = future._kind, future._result  # it is needed again; the answer's value takes its place
             failed = make_outcome(future, explain_end(future, command.status, answer, report, 0, monotonic_ns()))
+            future._kind, future._result = call
             self.callbacks.put(lambda tell=self.attempt_failed: tell(failed))  # type: ignore[misc]
         self.retries += 1
         if future:
@@ -397,7 +399,7 @@ class Desk:
             self.wake()
 
 
-def _linked(row: Any) -> tuple[Any, ...]:
+def _linked(row: Any) -> Row:
     """Put ids and ends in the place of the Futures that a job waits for."""
     job, spec, due, release, after = row
-    return job, spec, due, release, tuple(Prerequisite(f._id, f.status(), f._release, f._due) for f in after)
+    return Row(job, spec, due, release, tuple(Prerequisite(f._id, f.status(), f._release, f._due) for f in after))

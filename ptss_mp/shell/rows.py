@@ -19,10 +19,13 @@ if TYPE_CHECKING:
 
 def call_row(future: Future[Any], due: int, blobs: list[bytes]) -> tuple[Any, ...]:
     """Return the row of wire.CALLS; what is too long for it is appended to `blobs`."""
-    call, extra = future._call, future._extra
-    if type(call) is bytes and len(call) > wire.INLINE_BYTES:
-        blobs.append(call)
-        call = len(call)
+    call, extra = future._result, future._extra
+    if type(call) is bytes:
+        if len(call) > wire.INLINE_BYTES:
+            blobs.append(call)
+            call = len(call)
+    elif type(call) is not tuple and call is not None:  # one number; None: cancelled in this moment
+        call = (call,)
     needs = None
     if extra is not None and extra.needs:
         as_outcome = future._use.rules.run_if != "success"

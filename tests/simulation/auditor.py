@@ -38,10 +38,9 @@ class Job:
     """What is known of a job from outside."""
 
     __slots__ = (
-        "allowed", "due", "env", "failed_at", "failures", "fn", "for_good", "fresh", "heirs", "id", "kills", "must",
-        "more", "needs", "not_before", "order", "postponed", "release", "retries", "returns", "run_if", "sent_at", "status",
-        "timeout", "tokens",
-        "where",
+        "allowed", "due", "env", "failed_at", "failures", "fn", "for_good", "fresh", "heirs", "id", "kills", "more",
+        "must", "needs", "not_before", "order", "postponed", "release", "retries", "returns", "run_if", "sent_at",
+        "status", "timeout", "tokens", "where",
     )  # fmt: skip
 
     def __init__(self, row: Any) -> None:
