@@ -320,7 +320,9 @@ class ExecutorView(Maps):
         if cancel_futures:
             self._pool.cancel_unsent(mine)
         if wait and not self._pool.callbacks.here:
-            cf.wait(mine)
+            for future in mine:  # `cf.wait` would make a million conditions, and hold them all while it looks
+                if not future.done():
+                    future._wait(None)
 
     def _owns(self, future: Future[Any]) -> bool:
         scope: Scope | None = future._use.scope
@@ -382,7 +384,9 @@ class ExecutorView(Maps):
     def subscribe(self, fn: Callable[[Event], Any]) -> Subscription:
         """Call `fn` with each Event from now on, on the callback thread, in order.
 
-        What a running job reports (`current().progress`) is the Event "progress", twice a second at most.
+        What a running job reports (`current().progress`) is the Event "progress", twice a second at most.  A
+        subscriber that is slower than the jobs misses Events once 50,000 wait for it; the Event "missed" (job 0)
+        stands in their place and says how many.
         """
         from .observe.story import Narrator
 

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from . import events as on
 from .graph import GOOD, Waiting, judge, verdict
+from .history import History
 from .job import DUE_SHIFT, NEVER, Prerequisite, Spec, key_of
 from .watch import Watch
 
 
 class Arrivals(Watch):
-    """The crew behind a door."""
+    """The crew behind a door.
+
+    Attributes:
+        history: the last steps.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.history = History()
 
     def _linked(self, event: on.Linked) -> None:
         """Take a job with many prerequisites in parts, so that none of them takes long."""
@@ -55,6 +65,7 @@ class Arrivals(Watch):
 
     def _link(self, job: int, waiting: Waiting, edges: Sequence[Prerequisite]) -> None:
         """Take edges into account: those of ended jobs now, the others when they end."""
+        self.history.edges += len(edges)
         for edge in edges:
             status = edge.status or self._ended.get(edge.id) or ("" if edge.id in self.jobs else GOOD)
             if not status:

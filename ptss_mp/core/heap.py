@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heappop, heappush
 
-
 SIFT = 4  # entries looked at for each that comes or dies: all are, before half as many more have
 
 

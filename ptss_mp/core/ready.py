@@ -176,7 +176,7 @@ class ReadyQueue:
     # ---- who is late
 
     def _first_to_expire(self) -> int:
-        """Return the least key of those whose due instant is their killing deadline, dead or not; 0 if none is there."""
+        """Return the least key whose due instant is a killing deadline, dead or not; 0 if there is none."""
         if not self._run and self._later:
             self._run_out()
         key, other = self._run[0] if self._run else 0, self.heap.least()

@@ -25,7 +25,6 @@ from . import events as on
 from .arrivals import Arrivals
 from .estimates import Estimates
 from .graph import GOOD
-from .history import History
 from .job import DUE_SHIFT, ID_MASK, NEVER, RELEASE_SHIFT, Spec
 from .restart import RestartWindow
 from .slices import SLICE
@@ -71,7 +70,6 @@ class Scheduler(Arrivals):
         self.estimates = Estimates()
         self.stop_at = NEVER
         self.behind = False  # the step has left something for the next one
-        self.history = History()
 
     # ------------------------------------------------------------------ the door
 

@@ -1,5 +1,7 @@
 """The ready queue against `sorted`."""
 
+from unittest import mock
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,8 +40,13 @@ def test_key_orders_as_the_promise_says(jobs):
     assert by_key == sorted(rows, key=lambda row: row[:4])
 
 
-@given(st.lists(st.tuples(acts, places, st.integers(0, 10**6))))
-def test_any_history_against_a_dict(history):
+@given(st.lists(st.tuples(acts, places, st.integers(0, 10**6))), st.sampled_from([0, 2, 1000]))
+def test_any_history_against_a_dict(history, stale_min):
+    with mock.patch("ptss_mp.core.ready.STALE_MIN", stale_min):  # small: it is being cleaned most of the time
+        check(history)
+
+
+def check(history):
     live, queue, model, hard = {}, None, {}, set()
     queue = ReadyQueue(live, Slice(10**6))
     for job, (act, (spec, due, release), draw) in enumerate(history, 1):
