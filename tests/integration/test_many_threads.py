@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures as cf
-import gc
 import random
 import threading
 from collections import Counter
@@ -43,15 +42,11 @@ class Threads:
         assert not self.errors, self.errors
 
 
-@pytest.fixture
 def crowd(pool):
-    """A pool that is paused, and Futures of jobs that double their number, fail, or are long."""
+    """Return a pool that is paused, and Futures of jobs that double their number or fail."""
     ex = pool(2)
     ex.pause()
-    futures = [ex.submit(deeds.fail, str(i)) if i % 50 == 7 else ex.submit(deeds.double, i) for i in range(JOBS)]
-    yield ex, futures
-    futures.clear()
-    gc.collect()  # exceptions and their frames hold Futures, and these the pool with its descriptor
+    return ex, [ex.submit(deeds.fail, str(i)) if i % 50 == 7 else ex.submit(deeds.double, i) for i in range(JOBS)]
 
 
 def check(futures, may_cancel=False):
@@ -66,8 +61,8 @@ def check(futures, may_cancel=False):
             assert future.result() == 2 * i
 
 
-def test_all_ways_to_wait_at_once(crowd):
-    ex, futures = crowd
+def test_all_ways_to_wait_at_once(pool):
+    ex, futures = crowd(pool)
     threads, called = Threads(), Counter()
 
     def callbacks(seed):
@@ -122,8 +117,8 @@ def test_all_ways_to_wait_at_once(crowd):
 
 
 
-def test_cancels_among_those_who_wait(crowd):
-    ex, futures = crowd
+def test_cancels_among_those_who_wait(pool):
+    ex, futures = crowd(pool)
     settled, threads, won = Settled(), Threads(), Counter()
     for future in futures:
         settled.watch(future)

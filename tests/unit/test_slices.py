@@ -9,7 +9,7 @@ from ptss_mp.core.job import NEVER, Spec
 from ptss_mp.core.ready import STALE_MIN, ReadyQueue
 from ptss_mp.core.slices import END, SLICE, Slice
 
-from .driving import MS, PLAIN, S, Drive, edge, row
+from .driving import MS, PLAIN, Drive, S, edge, row
 
 MANY = 20 * SLICE  # far more than a step takes
 DONE = Spec(1, run_if="done")
