@@ -357,6 +357,7 @@ class ExecutorView(Maps):
         running = sum(len(worker.queue) for worker in list(core.workers.values()))
         waiting, delayed = len(core.graph.waiting), len(core.delayed)
         ready = max(0, len(core.jobs) - waiting - delayed - running) + len(pool.inbox)
+        waiting += len(pool.gathering)
         return Snapshot(self.state, waiting, delayed, ready, running, len(pool.futures), core.staff, len(core.spares))
 
     def metrics(self) -> Mapping[str, float]:

@@ -57,8 +57,11 @@ class Arrivals(Watch):
         kills = due if spec.kill_at_deadline else NEVER
         if kills != due:
             self.soft[job] = (kills, due)
-        waiting = Waiting(key_of(spec, due, release, job), spec.run_if, after, more)
-        self.graph.waiting[job] = waiting
+        key = key_of(spec, due, release, job)
+        if not (after or more or spec.on_failure):
+            self._arrive(job, key)
+            return
+        waiting = self.graph.waiting[job] = Waiting(key, spec.run_if, after, more)
         self._link(job, waiting, after)
         if kills != NEVER and job in self.graph.waiting:
             self.expiries.push(kills, job)

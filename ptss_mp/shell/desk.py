@@ -80,7 +80,7 @@ class Desk:
         self.attempt_failed: Callable[[Outcome[Any]], None] | None = None  # told of each that another one follows
         # of the loop
         self.events: list[on.Event] = []  # that the core has not been told yet
-        self.gathering: deque[tuple[Any, int]] = deque()  # rows with many prerequisites, and how many were told
+        self.gathering: deque[tuple[Any, int]] = deque()  # rows with prerequisites, and how many of these were told
         self.early: dict[int, int] = {}  # jobs cancelled before their row was taken, and when that was heard
         self.aired_at = 0  # when `early` was last looked through
         self.answers: dict[int, Answer] = {}  # what workers answered, until the core has judged
@@ -180,53 +180,54 @@ class Desk:
 
     def taken(self) -> list[on.Event]:
         """Take what callers have left, as events, in their order."""
-        rows = self._rows()
+        rows: list[Any] = [self.inbox.popleft() for _ in range(min(len(self.inbox), SLICE))]
         events = self._controlled(rows) if self.controls else []
         if self.early:
             rows = [row for row in rows if self.early.pop(row[0], None) is None]
             self._air()
+        if self.linked:  # those with prerequisites stand aside: what they wait for has been told when they are
+            self.gathering.extend((row, 0) for row in rows if row[4])
+            rows = [row for row in rows if not row[4]]
         if rows:
-            many = rows.pop() if self.linked and rows[-1][4] and len(rows[-1][4]) > SLICE else None
-            linked: list[Any] = [_linked(row) if row[4] else row for row in rows] if self.linked else rows
-            if linked:
-                events.append(on.Submitted(monotonic_ns(), linked))
-            if many:
-                rows.append(many)
-                self.gathering.appendleft((many, 0))
+            events.append(on.Submitted(monotonic_ns(), rows))
         if self.gathering:
-            events += self._gathered()
+            self._gather(events)
         if self.gone:
             ids = [self.gone.popleft() for _ in range(min(len(self.gone), SLICE))]
             self.ends["cancelled"] += len(ids)
-            now, here = monotonic_ns(), {row[0] for row in rows}
+            now, here = monotonic_ns(), {row[0] for event in events for row in getattr(event, "rows", ())}
+            here |= {event.row[0] for event in events if type(event) is on.Linked}
             self.early |= {job: now for job in ids if job not in self.core.jobs and job not in here}
             events.append(on.Cancelled(now, ids))
         if self.gate:
             events += self._look_at_memory(self.gate, bool(rows or self.core.ready))
         return events
 
-    def _rows(self) -> list[Any]:
-        """Take a slice of the line; a job with more prerequisites than make a slice is the last of it."""
-        inbox = self.inbox
-        if not self.linked:
-            return [inbox.popleft() for _ in range(min(len(inbox), SLICE))]
-        rows: list[Any] = []
-        left = SLICE
-        while inbox and left > 0:
-            row = inbox.popleft()
-            rows.append(row)
-            left -= 1 if callable(row) or not row[4] else 1 + len(row[4])
-        return rows
+    def _gather(self, events: list[on.Event]) -> None:
+        """Tell of jobs with prerequisites, a slice of edges; one with many is told in parts.
 
-    def _gathered(self) -> list[on.Event]:
-        """Tell some more prerequisites of a job that has many; jobs that come meanwhile do not wait for that."""
-        (job, spec, due, release, after), told = self.gathering.popleft()
-        if told and job not in self.core.jobs:
-            return []  # it was cancelled, or one of them has failed
-        part, last = after[told : told + SLICE], told + SLICE >= len(after)
-        if not last:
-            self.gathering.append(((job, spec, due, release, after), told + SLICE))
-        return [on.Linked(monotonic_ns(), _linked((job, spec, due, release, part)), not told, last)]
+        Jobs without any do not wait for that: a graph is submitted faster than it is taken.
+        """
+        rows: list[Row] = []
+        left = SLICE
+        while self.gathering and left > 0:
+            (job, spec, due, release, after), told = self.gathering.popleft()
+            if (told and job not in self.core.jobs) or self.early.pop(job, None) is not None:
+                continue  # it was cancelled, or one of them has failed
+            part, last = after[told : told + SLICE], told + SLICE >= len(after)
+            edges = tuple(Prerequisite(f._id, f.status(), f._release, f._due) for f in part)
+            left -= len(edges)
+            if last and not told:
+                rows.append(Row(job, spec, due, release, edges))
+                continue
+            if not last:
+                self.gathering.append(((job, spec, due, release, after), told + SLICE))
+            if rows:
+                events.append(on.Submitted(monotonic_ns(), rows))
+                rows = []
+            events.append(on.Linked(monotonic_ns(), Row(job, spec, due, release, edges), not told, last))
+        if rows:
+            events.append(on.Submitted(monotonic_ns(), rows))
 
     def _look_at_memory(self, gate: MemoryGate, wanted: bool) -> list[on.Event]:
         """Look whether jobs may start, if some are ready."""
@@ -241,20 +242,21 @@ class Desk:
         """Forget early cancels whose row will not come, now and then.
 
         A job may have ended in the very moment in which it was cancelled: the core knows it no more, and its row
-        was taken long ago.  Those still to come stand in the inbox, or in the hands of a thread within `enqueue`.
+        was taken long ago.  Those still to come stand in the inbox, aside, or in the hands of a thread within `enqueue`.
         """
         now = monotonic_ns()
-        if not self.inbox and now - self.aired_at > EARLY_NS:
+        if not (self.inbox or self.gathering) and now - self.aired_at > EARLY_NS:
             self.aired_at = now
             self.early = {job: at for job, at in self.early.items() if now - at <= EARLY_NS}
 
     def _controlled(self, rows: list[Any]) -> list[on.Event]:
         """Take the controls at the head of the line; leave what follows one that follows rows to the next turn.
 
-        So a pause holds for what was submitted after it, and what came before a shutdown may start before it.
+        So a pause holds for what was submitted after it, and what came before a shutdown may start before it; for that
+        they wait for those that stand aside.
         """
         events: list[on.Event] = []
-        while rows and callable(rows[0]):
+        while rows and callable(rows[0]) and not self.gathering:
             self.controls.pop()
             event = rows.pop(0)(monotonic_ns())
             if event is not None:
@@ -384,7 +386,7 @@ class Desk:
 
     def tell_drainers(self) -> None:
         """Tell those who wait for the work to be done, once no callback can bring more."""
-        if self.inbox or self.callbacks.due:
+        if self.inbox or self.gathering or self.callbacks.due:
             return  # `rested` wakes the loop
         idle = not self.futures
         drained = idle or self.core.only_unreleased()
@@ -397,9 +399,3 @@ class Desk:
         """The last callback that was due has run (on the callback thread)."""
         if self.drainers:
             self.wake()
-
-
-def _linked(row: Any) -> Row:
-    """Put ids and ends in the place of the Futures that a job waits for."""
-    job, spec, due, release, after = row
-    return Row(job, spec, due, release, tuple(Prerequisite(f._id, f.status(), f._release, f._due) for f in after))
