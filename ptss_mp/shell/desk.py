@@ -256,7 +256,7 @@ class Desk:
         """Forget early cancels whose row will not come, now and then.
 
         A job may have ended in the very moment in which it was cancelled: the core knows it no more, and its row
-        was taken long ago.  Those still to come stand in the inbox, aside, or in the hands of a thread within `enqueue`.
+        was taken long ago.  Those still to come stand in line, aside, or in the hands of a thread within `enqueue`.
         """
         now = monotonic_ns()
         if not (self.inbox or self.gathering) and now - self.aired_at > EARLY_NS:

@@ -54,8 +54,9 @@ class Graph:
     """A pool, its turns, its urgent thread; the root of the graph ends when it is built."""
 
     def __init__(self):
-        from ptss_mp import Executor
         from turns import Turns
+
+        from ptss_mp import Executor
 
         self.turns = Turns()
         self.ex = Executor(max_workers=3).start()

@@ -41,8 +41,9 @@ class Pool:
     """A pool that has run something and is paused now, and what is pending there."""
 
     def __init__(self):
-        from ptss_mp import Executor
         from turns import Turns
+
+        from ptss_mp import Executor
 
         self.turns = Turns()
         self.ex = Executor(max_workers=2).start()
@@ -111,7 +112,8 @@ def submit(count):
         rates.append(LINE / (time.perf_counter() - began))
     tenth = max(1, len(rates) // 10)
     first, last = (statistics.median(part) for part in (rates[:tenth], rates[-tenth:]))
-    print(f"  submit/s: first tenth {first:,.0f}, last tenth {last:,.0f} (x {last / first:.2f}), least {min(rates):,.0f}")
+    told = f"first tenth {first:,.0f}, last tenth {last:,.0f} (x {last / first:.2f}), least {min(rates):,.0f}"
+    print(f"  submit/s: {told}")
     pool.taken()
     pool.end()
 
@@ -165,10 +167,8 @@ def cancel_first(count):
     """Cancel the earlier half from the back: then all dead ones stand together at the head."""
     pool = Pool()
     views = [pool.ex.options(deadline=1_000 + i) for i in range(1_000)]
-    futures = []
     with pool.turns.told("submitted, the last due first"):
-        for i in range(count):
-            futures.append(views[999 - i * 1_000 // count].submit(noop, i))
+        futures = [views[999 - i * 1_000 // count].submit(noop, i) for i in range(count)]
         pool.taken()
     half = futures[count // 2 :]
     pool.gone("the more urgent half cancelled", lambda: [f.cancel() for f in half],

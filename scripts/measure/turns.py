@@ -11,7 +11,11 @@ class Turns:
 
     def __init__(self):
         self.taken, self._began, self._ready = [], None, Poller.ready
-        Poller.ready = lambda poller, at, busy: self._around(poller, at, busy)
+
+        def ready(poller, at, busy):
+            return self._around(poller, at, busy)
+
+        Poller.ready = ready
 
     def _around(self, poller, at, busy):
         if self._began:
