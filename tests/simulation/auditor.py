@@ -454,7 +454,8 @@ class Auditor:
                 self.require(job.kills <= job.failed_at + job.pause()[1], f"{status} with attempts left", job.id)
             return
         expired = status == "deadline" and job.kills <= self.now and not job.where
-        began = job.must and not job.postponed and job not in self.waiting_for_their_end
+        dropped = self.dropped and "cancelled" in job.allowed  # and its deadline came before its turn to be cancelled
+        began = job.must and not (job.postponed or dropped)
         self.require(expired and not began, f"settled {status}; allowed was {job.allowed}", job.id)
 
     def _do_Postpone(self, command: Any) -> None:
@@ -627,10 +628,10 @@ class Auditor:
         touched, self.touched = self.touched, []
         self.waiting_for_their_end = set()
         for job in touched:
-            dropped = self.dropped and job.must and not (job.postponed or job.where)
+            dropped = self.dropped and "cancelled" in job.allowed and not job.where
             if self.behind and not job.status and (dropped or job.is_doomed()):
                 self.touched.append(job)
-                if job.must:
+                if dropped:
                     self.waiting_for_their_end.add(job)
                 continue
             if not job.status:
