@@ -48,7 +48,7 @@ def pool(condition, page):
     with Executor(max_workers=JOBS, spares=0, preload=["jobs"]) as ex:
         for _ in [ex.submit(os.getpid).result() for _ in range(JOBS)]:
             pass
-        later = ex.options(start_time=3_600)
+        later = ex.options(start_time="1h")
         kept = [later.submit(pow, 2, i) for i in range(PENDING if condition == "million" else 0)]
         while sys.stdin.readline():
             futures = []
