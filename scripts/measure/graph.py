@@ -60,7 +60,8 @@ class Graph:
 
         self.turns = Turns()
         self.ex = Executor(max_workers=3).start()
-        assert self.ex.submit(noop, 1).result(CAP_S) == 1
+        for future in [self.ex.submit(nap) for _ in range(9)]:  # all workers are there, and know this module
+            future.result(CAP_S)
         self.urgent = Urgent(self.ex)
 
     def root(self, fails):
@@ -97,6 +98,10 @@ class Graph:
         bad = self.urgent.end()
         self.ex.stop(0)
         return bad
+
+
+def nap():
+    time.sleep(0.2)
 
 
 def waits_for(path):
