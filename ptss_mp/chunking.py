@@ -182,10 +182,11 @@ def came_of(future: Future[Any], run: Run) -> tuple[list[Any], BaseException | N
     error = future.exception()
     if error is None:
         last = unpack(future.result())
-    elif isinstance(future._report, Report) and future._report.noted:
-        last = future._report.noted
     else:
-        last = unpack(future._result) if future._result else None
+        report = future._report
+        assert isinstance(report, Report)
+        answered = future.status() in ("failed", "not_picklable")
+        last = unpack(future._result) if answered and future._result else report.noted
     for part in (*run.parts, *([last] if last else ())):
         try:
             part.load(found)

@@ -1,7 +1,8 @@
 """The Future: a `concurrent.futures.Future` that costs little until somebody needs more.
 
-Condition, waiters and callbacks are made when first touched; the result stays
-bytes until it is asked for and is decoded in the asking thread.
+Condition, waiters and callbacks are made when first touched, in an object of
+their own; the call and, when it has ended, the result share one place.  The
+result stays bytes until it is asked for and is decoded in the asking thread.
 
 Who settles?  Whoever takes the Future out of the pool's `futures` dict owns
 its end (`dict.pop` is atomic), so no lock is needed between the loop thread
@@ -37,6 +38,7 @@ _ENDED = frozenset((FINISHED, CANCELLED_AND_NOTIFIED))
 _UNDECODED = object()
 
 ERROR_BYTES = 16 << 10  # a larger pickled error is remembered by its text alone (`remains`)
+CALL = -1  # `Future._kind`: there is no result yet, and what stands in its place is the call
 SOON, CRITICAL = 0.30, 0.05  # of the window release…deadline that is left
 
 
@@ -49,6 +51,20 @@ class _Submitting(threading.local):
 submitting = _Submitting()
 
 
+class Waits:
+    """Who waits for a Future, and how; each part is made when first touched, None until then."""
+
+    __slots__ = ("callbacks", "condition", "locks", "waiters")
+
+    condition: threading.Condition | None
+    waiters: list[Any] | None
+    callbacks: list[Callable[[Any], Any]] | None
+    locks: list[Any] | None
+
+    def __init__(self) -> None:
+        self.condition = self.waiters = self.callbacks = self.locks = None
+
+
 class Future(cf.Future, Generic[T]):  # type: ignore[type-arg]
     """Stands for one job.
 
@@ -57,59 +73,61 @@ class Future(cf.Future, Generic[T]):  # type: ignore[type-arg]
     """
 
     __slots__ = (
-        "_call", "_cb", "_cond", "_due", "_exception", "_extra", "_id", "_kind", "_locks", "_pid", "_release",
-        "_report", "_result", "_state", "_submitted", "_use", "_value", "_w",
+        "_due", "_extra", "_id", "_kind", "_pid", "_release", "_report", "_result", "_state", "_submitted", "_use",
+        "_value", "_waits",
     )  # fmt: skip
 
-    _cond: threading.Condition | None
-    _w: list[Any] | None
-    _cb: list[Callable[[Any], Any]] | None
-    _locks: list[Any] | None
-    _exception: BaseException | None
+    _waits: Waits | None
     _extra: Extra | None
     _report: Report | tuple[int, int, int, int] | None  # a bare row of facts after a cheap success
-    _result: Any
-    _value: Any  # the decoded object, once somebody asked for a pickled one
+    _result: Any  # under `_kind` CALL: bytes of a pickled call, a tuple of plain arguments, or a number: the only one
+    _value: Any  # the decoded object, once somebody asked for a pickled one; of a job that failed its error
 
     def __init__(self, job: int, call: Any, use: Use, submitted: int, release: int, due: int) -> None:
         self._state = PENDING
-        self._cond = self._w = self._cb = self._locks = self._exception = self._extra = self._report = None
-        self._kind = 0
-        self._result = None
+        self._waits = self._extra = self._report = None
+        self._kind, self._result = CALL, call
         self._value = _UNDECODED
         self._pid = 0
-        self._id, self._call, self._use = job, call, use
+        self._id, self._use = job, use
         self._submitted, self._release, self._due = submitted, release, due
 
     # ---- what the standard library's functions touch, made on demand
 
+    def _who_waits(self) -> Waits:
+        """Return the record of those who wait, made if need be (with `_MAKING` held)."""
+        if self._waits is None:
+            self._waits = Waits()
+        return self._waits
+
     @property
     def _condition(self) -> threading.Condition:  # type: ignore[override]
-        cond = self._cond
+        cond = self._waits.condition if self._waits else None
         if cond is None:
             with _MAKING:
-                cond = self._cond
-                if cond is None:
-                    cond = self._cond = threading.Condition()
+                waits = self._who_waits()
+                if waits.condition is None:
+                    waits.condition = threading.Condition()
+                cond = waits.condition
             while self._state not in _ENDED and self._id not in self._use.pool.futures:
                 time.sleep(0)  # its owner may not have seen the condition: a few µs until `_state` is stored
         return cond
 
     @property
     def _waiters(self) -> list[Any]:  # type: ignore[override]
-        if self._w is None:
-            with _MAKING:
-                if self._w is None:
-                    self._w = []
-        return self._w
+        with _MAKING:
+            waits = self._who_waits()
+            if waits.waiters is None:
+                waits.waiters = []
+            return waits.waiters
 
     @property
     def _done_callbacks(self) -> list[Callable[[Any], Any]]:
-        if self._cb is None:
-            with _MAKING:
-                if self._cb is None:
-                    self._cb = []
-        return self._cb
+        with _MAKING:
+            waits = self._who_waits()
+            if waits.callbacks is None:
+                waits.callbacks = []
+            return waits.callbacks
 
     # ---- the public face
 
@@ -229,30 +247,34 @@ class Future(cf.Future, Generic[T]):  # type: ignore[type-arg]
 
     def _end(self, state: str) -> bool:
         """Store the state and wake who waits; return True if there are callbacks to be run."""
+        if self._kind == CALL:
+            self._kind, self._result = 0, None
         if self._extra is not None and self._extra.named:
             self._use.pool.remember(self, state)
-        self._call = self._extra = None
-        if self._cond is None:
+        self._extra = None
+        waits = self._waits
+        if waits is None or waits.condition is None:
             self._state = state
         else:
-            with self._cond:
+            with waits.condition:
                 self._state = state
-        return (self._locks is not None or self._cond is not None) and self._wake()
+        waits = self._waits  # again: who came in between has not seen the state
+        return waits is not None and self._wake(waits)
 
-    def _wake(self) -> bool:
-        if self._locks is not None:
-            for lock in list(self._locks):  # one C call: who gives up waiting takes its lock out
+    def _wake(self, waits: Waits) -> bool:
+        if waits.locks is not None:
+            for lock in list(waits.locks):  # one C call: who gives up waiting takes its lock out
                 if lock.locked():
                     lock.release()
-        if self._cond is not None:
-            with self._cond:
-                for waiter in self._w or ():
+        if waits.condition is not None:
+            with waits.condition:
+                for waiter in waits.waiters or ():
                     if self._state == FINISHED:
                         waiter.add_result(self) if self._good() else waiter.add_exception(self)
                     else:
                         waiter.add_cancelled(self)
-                self._cond.notify_all()
-        return bool(self._cb)
+                waits.condition.notify_all()
+        return bool(waits.callbacks)
 
     def _wait(self, timeout: float | None) -> bool:
         """Wait on a bare lock (12 µs of a round trip cheaper than a Condition); return False if it took too long."""
@@ -260,9 +282,10 @@ class Future(cf.Future, Generic[T]):  # type: ignore[type-arg]
         lock = threading.Lock()
         lock.acquire()
         with _MAKING:
-            if self._locks is None:
-                self._locks = []
-            self._locks.append(lock)
+            waits = self._who_waits()
+            if waits.locks is None:
+                waits.locks = []
+            waits.locks.append(lock)
         try:
             if self._state not in _ENDED:
                 lock.acquire(True, -1 if timeout is None else max(0.0, min(timeout, threading.TIMEOUT_MAX)))
@@ -270,7 +293,7 @@ class Future(cf.Future, Generic[T]):  # type: ignore[type-arg]
             ended = self._state in _ENDED
             if not ended:  # who polls with a short timeout must not leave a lock each time
                 with _MAKING:
-                    self._locks.remove(lock)
+                    waits.locks.remove(lock)
         return ended
 
     def _check_process(self) -> None:
@@ -294,11 +317,10 @@ class Future(cf.Future, Generic[T]):  # type: ignore[type-arg]
         return value
 
     def _error(self) -> BaseException:
-        error: BaseException | None = self._exception
-        if error is None:
-            error = self._exception = make_outcome(self).exception()
-        assert error is not None
-        return error
+        if self._value is _UNDECODED:
+            self._value = make_outcome(self).exception()
+        assert self._value is not None
+        return self._value  # type: ignore[no-any-return]
 
     def _error_or_cancelled(self) -> BaseException:
         return cf.CancelledError() if self.cancelled() else self._error()

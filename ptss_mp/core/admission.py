@@ -44,7 +44,7 @@ class Admission(Crew):
     def _line_up(self) -> None:
         """A job that needs a line of its own has come: the ready queue has lines from now on."""
         if isinstance(self.ready, ReadyQueue):
-            self.ready = self.lines = Lines(self.ready, self.jobs, self.tokens)
+            self.ready = self.lines = Lines(self.ready, self.jobs, self.tokens, self.work)
 
     # ------------------------------------------------------------------ tokens
 

@@ -55,9 +55,10 @@ class Crew(Ends):
     """
 
     def __init__(
-        self, max_workers: int, spares: int, max_tasks: int, restarts: RestartWindow, start_timeout_ns: int, seed: int
-    ) -> None:
-        super().__init__(seed)
+        self, max_workers: int, spares: int, max_tasks: int, restarts: RestartWindow, start_timeout_ns: int,
+        seed: int, slice_size: int,
+    ) -> None:  # fmt: skip
+        super().__init__(seed, slice_size)
         self.max_workers, self.spare_workers, self.max_tasks = max_workers, spares, max_tasks
         self.start_timeout_ns = start_timeout_ns
         self.active: dict[int, Worker] = {}
@@ -160,7 +161,9 @@ class Crew(Ends):
             return  # while somebody is at work it may be a shortage that passes
         self.broken = f"{what}, {window.told()}"
         self.closed = self.dropping = True
-        for job in self.jobs:
-            self._forget(job)
-        for container in (self.jobs, self.graph.waiting, self.graph.successors, self.delayed):
+        for container in (
+            self.jobs, self.graph.waiting, self.graph.successors, self.graph.heirs, self.delayed, self.ready.current,
+            self.soft, self.tries, self.spent, self.returns,
+            self.telling, self.doomed, self.urging, self.marking, self.dirty,
+        ):  # fmt: skip
             container.clear()

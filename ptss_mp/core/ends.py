@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from . import commands as do
 from .graph import GOOD, judge
 from .job import Spec
+from .lending import Lending
 from .restart import CAUSES
-from .table import Table
+from .slices import END, SLICE
 
 
-class Ends(Table):
+class Ends(Lending):
     """The table of jobs, and the commands that tell of their ends.
 
     Attributes:
         seed: of the jitter between retries.
         dropping: what has not ended by itself is cut off: no further attempt is made.
+        telling: (job that ended, how, those that waited for it and have not been told, the last one first).
+        doomed: to be cancelled, for the pool ends, but for those in `spared`; nothing starts meanwhile.
     """
 
-    def __init__(self, seed: int) -> None:
-        super().__init__()
+    def __init__(self, seed: int, slice_size: int = SLICE) -> None:
+        super().__init__(slice_size)
         self.seed = seed
         self.dropping = False
+        self.telling: deque[tuple[int, str, list[int]]] = deque()
+        self.doomed: list[int] = []
+        self.spared: set[int] = set()
         self._out: list[do.Command] = []  # of the running step
         self._ended: dict[int, str] = {}  # jobs that ended otherwise than well in this very step
 
@@ -39,12 +47,13 @@ class Ends(Table):
         del self.jobs[job]
         self._settle(status, job, blame)
         self._forget(job)
-        if waiting and self.soft:
-            self._mark(waiting)
+        self.work.left -= END
+        if waiting:
+            self._lends_no_more(waiting)
         if status != GOOD:
             self._ended[job] = status
         if job in self.graph.successors:
-            self._cascade(job, status)
+            self._announce(job, status)
 
     def _settle(self, status: str, job: int, blame: int) -> None:
         last = self._out[-1] if self._out else None
@@ -55,28 +64,75 @@ class Ends(Table):
         if blame:
             last.blame.append(blame)
 
-    def _cascade(self, job: int, status: str) -> None:
-        """Tell those that wait for `job`, and those that wait for them; no recursion, a chain may be long."""
-        graph = self.graph
-        stack = [(job, status)]
-        while stack:
-            ended, how = stack.pop()
-            for below in graph.successors.pop(ended, ()):
+    # ------------------------------------------------------------------ time
+
+    def _keep_time(self) -> None:
+        """Bring everything up to `now`; an end may make jobs ready whose own deadline has passed too."""
+        now, work = self.now, self.work
+        while now >= min(self.releases.next_at, self.expiries.next_at, self.ready.expires_at) and not work.over():
+            for job in self.releases.due(now):
+                self._push(job, self.delayed.pop(job))
+            for job in self.expiries.due(now):
+                if self._worker_of(job) is None:
+                    self._end(job, "deadline")
+            for job in self.ready.expired(now):
+                self._end(job, "deadline", gone=True)
+
+    # ------------------------------------------------------------------ what goes on
+
+    def _announce(self, job: int, status: str) -> None:
+        """Let those that wait for a job that has ended be told, in this step as far as the slice goes."""
+        below = self.graph.successors.pop(job)
+        below.reverse()
+        self.telling.append((job, status, below))
+
+    def _tell_successors(self) -> None:
+        """Go on telling those that wait for what has ended, and those that wait for them."""
+        graph, work = self.graph, self.work
+        while self.telling and not work.over():
+            ended, how, untold = self.telling[0]
+            while untold and not work.over():
+                below = untold.pop()
                 waiting = graph.waiting.get(below)
+                work.left -= 1
                 decided = judge(waiting, how) if waiting else ""
                 if not waiting or not decided:
                     continue
-                del graph.waiting[below]
                 if decided == "ready":
+                    del graph.waiting[below]
+                    self._lends_no_more(waiting)
                     self._arrive(below, waiting.key)
-                    continue
-                del self.jobs[below]
-                self._settle(decided, below, ended)
-                self._forget(below)
-                self._ended[below] = decided
-                if self.soft:
-                    self._mark(waiting)
-                stack.append((below, decided))
+                else:
+                    self._end(below, decided, ended)
+            if not untold:
+                self.telling.popleft()
+
+    def _drop(self, kept: set[int]) -> None:
+        """Cancel all others, slice by slice."""
+        self.graph.successors.clear()
+        self.doomed = list(self.jobs)  # one C call: 5 ms for a million
+        self.doomed.reverse()
+        self.spared = kept
+        self._cancel_doomed()
+
+    def _cancel_doomed(self) -> None:
+        while self.doomed and not self.work.over():
+            self.work.left -= 1
+            job = self.doomed.pop()
+            if job not in self.spared:
+                self._end(job, "cancelled")
+
+    def _go_on(self) -> None:
+        """Do a slice of each kind of what earlier steps, or this one, have left to do."""
+        if self.telling:
+            self.work.renew()
+            self._tell_successors()
+        if self.doomed:
+            self.work.renew()
+            self._cancel_doomed()
+        if self.urging or self.marking or self.dirty:
+            self.work.renew()
+            self._lend()
 
     def _failed(self, job: int, spec: Spec, key: int, status: str) -> None:
         """An attempt failed: another one after a pause, or the end."""

@@ -37,6 +37,18 @@ class Submitted(NamedTuple):
     rows: Sequence[Row]
 
 
+class Linked(NamedTuple):
+    """A job with many prerequisites was accepted, and is told in parts: `row` has the part's edges.
+
+    Between two of them time passes, and the job may be cancelled; then the others are not told.
+    """
+
+    now: int
+    row: Row
+    first: bool
+    last: bool
+
+
 class Answered(NamedTuple):
     """A worker told how attempts ended, in the order in which it made them.
 
@@ -166,6 +178,6 @@ class Stopped(NamedTuple):
 
 
 Event = (
-    Submitted | Answered | WorkerReady | Condemned | WorkerDied | Reaped | WardenDied
+    Submitted | Linked | Answered | WorkerReady | Condemned | WorkerDied | Reaped | WardenDied
     | Recalled | Unfit | Cancelled | Fired | Paused | Resumed | MemoryLooked | Closed | Stopped
 )  # fmt: skip

@@ -6,11 +6,12 @@ it by naming it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from heapq import heapify, heappop, heappush
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import heappop, heappush
 
 from ..errors import InvalidOption
-from .job import DUE_SHIFT, NEVER, Prerequisite
+from .job import DUE_SHIFT, ID_BITS, ID_MASK, NEVER, Prerequisite
+from .slices import Slice
 
 GOOD, SKIPPED = "succeeded", "skipped"
 
@@ -22,17 +23,19 @@ class Waiting:
         key: its place among the ready, once it gets there.
         run_if: "success", "done" or "failure".
         after: the edges, for inheritance upwards.
-        open: how many are not settled yet.
+        open: how many are not settled yet, and one more as long as there is `more`.
         failed: one ended neither succeeded nor skipped.
+        more: further edges are still to be told.
     """
 
-    __slots__ = ("after", "failed", "key", "open", "run_if")
+    __slots__ = ("after", "failed", "key", "more", "open", "run_if")
 
-    def __init__(self, key: int, run_if: str, after: tuple[Prerequisite, ...]) -> None:
+    def __init__(self, key: int, run_if: str, after: Sequence[Prerequisite], more: bool = False) -> None:
         self.key = key
         self.run_if = run_if
         self.after = after
-        self.open = len(after)
+        self.open = len(after) + more
+        self.more = more
         self.failed = False
 
 
@@ -42,8 +45,7 @@ class Graph:
     Attributes:
         waiting: every job with open prerequisites.
         successors: job -> those that wait for it (some may have ended meanwhile).
-        heirs: job -> heap of (due, successor); only of jobs that had to give back
-            what they inherited, so that the next time costs log n, not n.
+        heirs: job -> heap of (due, successor), each pair as one int, of those that have lent it their deadlines.
     """
 
     __slots__ = ("heirs", "successors", "waiting")
@@ -51,7 +53,7 @@ class Graph:
     def __init__(self) -> None:
         self.waiting: dict[int, Waiting] = {}
         self.successors: dict[int, list[int]] = {}
-        self.heirs: dict[int, list[tuple[int, int]]] = {}
+        self.heirs: dict[int, list[int]] = {}
 
     def link(self, prerequisite: int, job: int) -> None:
         """Note that `job` waits for `prerequisite`."""
@@ -61,25 +63,30 @@ class Graph:
         else:
             found.append(job)
 
-    def earliest_heir(self, prerequisite: int) -> int:
-        """Return the earliest effective deadline of what waits for a job, NEVER if nothing does."""
+    def lend(self, prerequisite: int, due: int, heir: int) -> None:
+        """Note that a job that waits for `prerequisite` is due then."""
         heap = self.heirs.get(prerequisite)
         if heap is None:
-            heap = [
-                (self.waiting[job].key >> DUE_SHIFT, job)
-                for job in self.successors.get(prerequisite, ())
-                if job in self.waiting
-            ]
-            heapify(heap)
-            self.heirs[prerequisite] = heap
+            self.heirs[prerequisite] = [due << ID_BITS | heir]
+        else:
+            heappush(heap, due << ID_BITS | heir)
+
+    def earliest_heir(self, prerequisite: int, work: Slice) -> int:
+        """Return the earliest effective deadline of what waits for a job, NEVER if nothing does.
+
+        If the slice is over before it is found (`work.cut`), that of one that may wait no longer.
+        """
+        heap = self.heirs.get(prerequisite)
         while heap:
-            due, job = heap[0]
+            due, job = heap[0] >> ID_BITS, heap[0] & ID_MASK
             waiting = self.waiting.get(job)
-            if waiting and waiting.key >> DUE_SHIFT == due:
+            now_due = waiting.key >> DUE_SHIFT if waiting else NEVER
+            if now_due == due or work.over():
                 return due
+            work.left -= 1
             heappop(heap)
-            if waiting:
-                heappush(heap, (waiting.key >> DUE_SHIFT, job))
+            if now_due != NEVER:
+                heappush(heap, now_due << ID_BITS | job)
         return NEVER
 
 

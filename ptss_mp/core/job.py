@@ -139,4 +139,4 @@ def key_of(spec: Spec, due: int, release: int, job: int) -> int:
 
     One int, so that heaps compare in C: 4 to 7 times faster than tuples.
     """
-    return (due << DUE_SHIFT) + spec.priority + (release << RELEASE_SHIFT) + job
+    return due << DUE_SHIFT | spec.priority | release << RELEASE_SHIFT | job

@@ -18,6 +18,7 @@ from itertools import chain
 
 from .job import ID_MASK, NEVER, Spec
 from .ready import ReadyQueue
+from .slices import Slice
 from .tokens import Tokens
 
 
@@ -28,15 +29,16 @@ class Lines:
         plain: those that need no tokens and no environment.
         jobs: the job table.
         tokens: what is free.
+        work: bounds how many dead ones are skipped in one go.
     """
 
     __slots__ = (
         "_arrived", "_due", "_first", "_jobs", "_lines", "_looked", "_moved", "_tokens", "_told", "_told_at",
-        "current", "plain",
+        "_work", "current", "plain",
     )  # fmt: skip
 
-    def __init__(self, plain: ReadyQueue, jobs: Mapping[int, Spec], tokens: Tokens) -> None:
-        self.plain, self._jobs, self._tokens = plain, jobs, tokens
+    def __init__(self, plain: ReadyQueue, jobs: Mapping[int, Spec], tokens: Tokens, work: Slice) -> None:
+        self.plain, self._jobs, self._tokens, self._work = plain, jobs, tokens, work
         self.current = plain.current
         self._lines: dict[object, ReadyQueue] = {}
         self._looked = -1  # Tokens.changes at the last look; -1: something else has changed since
@@ -63,7 +65,7 @@ class Lines:
         self._looked, self._moved = -1, True
         line = self._lines.get(spec.line)
         if line is None:
-            line = self._lines[spec.line] = ReadyQueue(self._jobs, self.current)
+            line = self._lines[spec.line] = ReadyQueue(self._jobs, self._work, self.current)
         return line
 
     def push(self, key: int) -> None:
@@ -125,7 +127,7 @@ class Lines:
         """Find the first of the lines that lacks nothing, if anything has changed."""
         if self._looked == self._tokens.changes and (not self._first or self._first & ID_MASK in self._jobs):
             return
-        self._first = 0
+        self._first, self._looked = 0, self._tokens.changes
         lacked: set[str] = set()
         for key in self._heads():
             short = self._short(key & ID_MASK, lacked)
@@ -134,15 +136,16 @@ class Lines:
                 break
             lacked.update(short)
         self._due = min((line.expires_at for line in self._lines.values()), default=NEVER)
-        self._looked = self._tokens.changes
 
     def _heads(self) -> list[int]:
-        """Return the first of each line, in order; let go of empty lines."""
+        """Return the first of each line, in order; let go of empty lines.  One that has none yet is looked at again."""
         heads = []
         for name, line in list(self._lines.items()):
             key = line.head()
             if key:
                 heads.append(key)
+            elif line:
+                self._looked, self._moved = -1, True
             else:
                 del self._lines[name]
         return sorted(heads)

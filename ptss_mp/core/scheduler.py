@@ -4,7 +4,8 @@ Theory of operation.  `step` takes a batch of events and returns the commands
 to obey, in order.  Between calls the state is complete: each unsettled job is
 in exactly one container (`state_of`), and `wake_at` says when to call again
 with `Fired` if nothing happens first.  Wake-ups are a level, not a message: a
-property cannot storm.
+property cannot storm.  A step takes a slice of what has no bound (slices.py):
+then it is `behind`, and `wake_at` is now.
 
 Workers.  At most `max_workers` are `active` and get jobs, earliest effective
 deadline first; up to `spares` more are warm.  A second job goes to a worker
@@ -21,14 +22,15 @@ from typing import Any
 from ..errors import InternalError
 from . import commands as do
 from . import events as on
+from .arrivals import Arrivals
 from .estimates import Estimates
-from .graph import GOOD, Waiting, judge, verdict
-from .history import History
-from .job import DUE_SHIFT, ID_MASK, NEVER, RELEASE_SHIFT, Prerequisite, Spec, key_of
+from .graph import GOOD
+from .job import DUE_SHIFT, ID_MASK, NEVER, RELEASE_SHIFT, Spec
 from .restart import RestartWindow
+from .slices import SLICE
 from .table import Worker
 from .tokens import NOTHING
-from .watch import MS, PEEK_NS, WORD_NS, Watch
+from .watch import MS, PEEK_NS, WORD_NS
 
 BUDGET_NS = 1 * MS  # work queued at one worker: what depth costs EDF (0.5 ms seen: refilled at half)
 DEPTH = 256  # jobs queued at one worker, as many as the answer page has places: 64 cost a fifth of the throughput
@@ -37,7 +39,7 @@ DEPTH = 256  # jobs queued at one worker, as many as the answer page has places:
 ENDS = (GOOD, "failed", "failed", "not_picklable", "not_picklable", "protocol", "deadline", "cancelled", "protocol")
 
 
-class Scheduler(Watch):
+class Scheduler(Arrivals):
     """Decides what runs where and when, and how each job has ended.
 
     Args:
@@ -48,6 +50,7 @@ class Scheduler(Watch):
         start_timeout_ns: longest time until a worker must be ready; 0: unlimited.
         seed: of the jitter between retries.
         resources: token -> the names of its units, or its amount.
+        slice_size: units of work that a step does of each kind.
     """
 
     def __init__(
@@ -60,12 +63,13 @@ class Scheduler(Watch):
         start_timeout_ns: int = 0,
         seed: int = 0,
         resources: Mapping[str, tuple[str, ...] | int] = NOTHING,
+        slice_size: int = SLICE,
     ) -> None:
-        restarts = RestartWindow(intensity, period_ns)
-        super().__init__(max_workers, spares, max_tasks, restarts, start_timeout_ns, seed, resources=resources)
+        restarts, crew = RestartWindow(intensity, period_ns), (max_workers, spares, max_tasks)
+        super().__init__(*crew, restarts, start_timeout_ns, seed, slice_size, resources=resources)
         self.estimates = Estimates()
         self.stop_at = NEVER
-        self.history = History()
+        self.behind = False  # the step has left something for the next one
 
     # ------------------------------------------------------------------ the door
 
@@ -77,6 +81,8 @@ class Scheduler(Watch):
         """
         out: list[do.Command] = []
         self._out = out
+        self.work.renew()
+        self.work.cut = False
         if self._ended:
             self._ended = {}
         for event in events:
@@ -90,11 +96,12 @@ class Scheduler(Watch):
                 break  # whatever else came is among the jobs left
         if self.now >= self.stop_at:
             self._end_grace()
+        self.work.renew()
         self._keep_time()
-        if self._dirty:
-            self._relax()
+        self._go_on()
+        self.work.renew()
         if self.ready:
-            if not (self.paused or self.short):
+            if not (self.paused or self.short or self.doomed):
                 while self._dispatch():
                     pass
             if self.lines is not None:
@@ -102,6 +109,7 @@ class Scheduler(Watch):
                 self._tell_waits(self.lines)
             elif self.staff < self.max_workers + self.spare_workers:
                 self._hire()
+        self.behind = self.work.cut or bool(self.telling or self.doomed or self.urging or self.marking or self.dirty)
         if self.closed and not self.halted and not self.jobs:
             self.halted = True
             out.append(do.Halt(self.broken))
@@ -111,6 +119,8 @@ class Scheduler(Watch):
     @property
     def wake_at(self) -> int:
         """The instant at which `Fired` is wanted if nothing happens before; NEVER if nothing can."""
+        if self.behind:
+            return self.now
         at = min(self.releases.next_at, self.expiries.next_at, self.ready.expires_at, self.stop_at)
         for worker in self.workers.values():
             at = min(at, worker.watch)
@@ -124,62 +134,14 @@ class Scheduler(Watch):
             job, spec, due, release, after = row
             jobs[job] = spec
             if after is None and due == never and release <= event.now and not spec.special:
-                push(spec.base + (release << RELEASE_SHIFT) + job)
+                push(spec.base | release << RELEASE_SHIFT | job)  # exact in size; a sum is made a digit too long
             elif after is None and spec.kill_at_deadline and release <= event.now and not spec.special:
-                push((due << DUE_SHIFT) + spec.priority + (release << RELEASE_SHIFT) + job)
+                push(due << DUE_SHIFT | spec.priority | release << RELEASE_SHIFT | job)
             else:
                 self._admit(job, spec, due, release, after or ())
         if self.dropping:
-            self._drop()  # whoever submitted had not heard of the stop yet
-
-    def _admit(self, job: int, spec: Spec, due: int, release: int, after: tuple[Prerequisite, ...]) -> None:
-        """Take a job that has prerequisites, a start time or a deadline that only orders."""
-        if spec.bound:
-            self._line_up()
-        key = key_of(spec, due, release, job)
-        kills = due if spec.kill_at_deadline else NEVER
-        if kills != due:
-            self.soft[job] = (kills, due)
-        waiting = Waiting(key, spec.run_if, after)
-        for edge in after:
-            status = edge.status or self._ended.get(edge.id) or ("" if edge.id in self.jobs else GOOD)
-            if not status:
-                self.graph.link(edge.id, job)
-                continue
-            decided = judge(waiting, status)
-            if decided not in ("", "ready"):
-                self._end(job, decided, edge.id, gone=True)
-                return
-        if waiting.open:
-            self.graph.waiting[job] = waiting
-            if kills != NEVER:
-                self.expiries.push(kills, job)
-            if due != NEVER:
-                self._urge(job, after, due)
-        elif verdict(waiting) == "ready":
-            self._arrive(job, key)
-        else:
-            self._end(job, verdict(waiting), gone=True)
-
-    def _keep_time(self) -> None:
-        """Bring everything up to `now`; an end may make jobs ready whose own deadline has passed too."""
-        now = self.now
-        while True:
-            if now >= self.releases.next_at or now >= self.expiries.next_at:
-                self._advance(now)
-            elif now >= self.ready.expires_at:
-                for job in self.ready.expired(now):
-                    self._end(job, "deadline", gone=True)
-            else:
-                return
-
-    def _advance(self, now: int) -> None:
-        """Do what time has made true: releases, and deadlines of those that wait."""
-        for job in self.releases.due(now):
-            self._push(job, self.delayed.pop(job))
-        for job in self.expiries.due(now):
-            if self._worker_of(job) is None:
-                self._end(job, "deadline")
+            self.doomed += [row[0] for row in event.rows]  # whoever submitted had not heard of the stop yet
+            self._cancel_doomed()
 
     # ------------------------------------------------------------------ jobs end
 
@@ -231,6 +193,8 @@ class Scheduler(Watch):
                 done.append(job)
                 if not plain:
                     self._forget(job)
+                if job in successors:
+                    self._announce(job, GOOD)  # they are told when all is settled that this step settles
             elif end == on.REVOKED or (end == on.UNFINISHED and not self.dropping):
                 jobs[job] = spec
                 self._return(job, key)  # taken back in the very moment in which it came up; or to be gone on with
@@ -240,10 +204,6 @@ class Scheduler(Watch):
                     self._end(job, ENDS[end], gone=True)
                 else:
                     self._failed(job, spec, key, ENDS[end])
-            if end == 0 and job in successors:
-                self._out.append(do.Settle(GOOD, done, []))  # before what its end decides
-                done = []
-                self._cascade(job, GOOD)
         if last and runs:
             self.estimates.learn(last.fn, total, runs)
         worker.load = worker.load * len(queue) // before if queue else 0
@@ -318,6 +278,8 @@ class Scheduler(Watch):
                 break
             job = key & ID_MASK
             if key < limit and not (soft and job in soft):
+                if self.work.over():
+                    break
                 ready.pop(key)
                 self._end(job, "deadline", gone=True)
                 continue
@@ -367,21 +329,13 @@ class Scheduler(Watch):
 
     def _closed(self, event: on.Closed) -> None:
         self.closed, self.paused = True, False
-        if event.drop:
-            self._drop()
+        if event.drop and not self.dropping:
+            self._drop(self._sent() | self.tries.keys())  # a pause between two attempts is part of a run
 
     def _stopped(self, event: on.Stopped) -> None:
         self.closed = self.dropping = True
-        self._drop()
+        self._drop(self._sent())
         self.stop_at = min(self.stop_at, event.now + event.grace)
-
-    def _drop(self) -> None:
-        """Cancel what has not been sent; a pause between two attempts is part of a run, unless it must end now."""
-        sent = {job for worker in self.workers.values() for job in worker.queue}
-        kept = sent if self.dropping else sent | self.tries.keys()
-        self.graph.successors.clear()
-        for job in [job for job in self.jobs if job not in kept]:
-            self._end(job, "cancelled")
 
     def _end_grace(self) -> None:
         self.stop_at = NEVER
@@ -395,6 +349,7 @@ _FOR_GOOD = frozenset((on.FAILED_FOR_GOOD, on.UNFINISHED))  # no other attempt f
 _load = attrgetter("load")
 _ON: dict[type, Callable[[Scheduler, Any], None]] = {
     on.Submitted: Scheduler._submitted,
+    on.Linked: Scheduler._linked,
     on.Answered: Scheduler._answered,
     on.WorkerReady: Scheduler._worker_ready,
     on.Condemned: Scheduler._condemned,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from .commands import Command, Dispatch, KillWorker, Postpone, Recall, Revoke, Settle, Waits
-from .events import Answered, Condemned, Event, Submitted, Unfit, WorkerDied
+from .events import Answered, Condemned, Event, Linked, Submitted, Unfit, WorkerDied
 from .tokens import Holding
 
 
@@ -24,6 +24,24 @@ class Line(NamedTuple):
     detail: str
 
 
+def count(events: Sequence[Event], commands: Sequence[Command]) -> int:
+    """Return how many lines `narrate` would yield, without making them."""
+    lines = 0
+    for event in events:
+        if isinstance(event, Submitted | Answered):
+            lines += len(event.rows)
+        elif isinstance(event, Condemned | Unfit) or (isinstance(event, WorkerDied) and event.job):
+            lines += 1
+        elif isinstance(event, Linked):
+            lines += event.first
+    for command in commands:
+        if isinstance(command, Dispatch | Waits | Settle | Recall):
+            lines += len(command.ids)
+        elif isinstance(command, Postpone | Revoke) or (isinstance(command, KillWorker) and command.job):
+            lines += 1
+    return lines
+
+
 def narrate(events: Sequence[Event], commands: Sequence[Command]) -> Iterator[Line]:
     """Yield what a step did to each job, in order."""
     now = 0
@@ -33,6 +51,8 @@ def narrate(events: Sequence[Event], commands: Sequence[Command]) -> Iterator[Li
             for row in event.rows:
                 after = row[4]
                 yield Line(now, row[0], "submitted", 0, f"after {len(after)} jobs" if after else "")
+        elif isinstance(event, Linked) and event.first:
+            yield Line(now, event.row[0], "submitted", 0, "after many jobs")
         elif isinstance(event, Answered):
             for job, _, _, took in event.rows:
                 yield Line(now, job, "answered", event.worker, f"ran {took / 1e6:.3f} ms")

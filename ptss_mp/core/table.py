@@ -1,20 +1,12 @@
-"""Where each job stands, and under which key: the containers, and what one deadline lends to another.
-
-A job that others wait for is ordered by the earliest deadline among itself and
-all that waits for it (modified deadlines: Chetto, Silly, Bouchentouf, Real-Time
-Systems 2, 1990), and gives that back when they wait no longer.  For killing,
-its own deadline stays its own (`soft`).
-"""
+"""Where each job stands, and under which key: the containers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from heapq import heappush
-
-from .graph import Graph, Waiting
-from .job import DUE_SHIFT, NEVER, RELEASE_MASK, RELEASE_SHIFT, Prerequisite, Spec, State, key_of
+from .graph import Graph
+from .job import DUE_SHIFT, NEVER, RELEASE_MASK, RELEASE_SHIFT, Spec, State
 from .lines import Lines
 from .ready import ReadyQueue
+from .slices import SLICE, Slice
 from .timers import Timers
 from .tokens import NOTHING, Environment, Holding
 
@@ -65,12 +57,14 @@ class Table:
         tries: failed attempts so far; spent: of jobs that have a budget for each cause, how many of which.
         returns: deaths of workers in which it was the first in line, and nobody was to blame.
         releases, expiries: when a delayed job is due, and when one that no queue's head tells expires.
+        work: what is left of this step's slice of the work that goes on.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, slice_size: int = SLICE) -> None:
         self.now = 0
+        self.work = Slice(slice_size)
         self.jobs: dict[int, Spec] = {}
-        self.ready: ReadyQueue | Lines = ReadyQueue(self.jobs)  # Lines from the first job on that is bound
+        self.ready: ReadyQueue | Lines = ReadyQueue(self.jobs, self.work)  # Lines from the first job on that is bound
         self.graph = Graph()
         self.delayed: dict[int, int] = {}
         self.workers: dict[int, Worker] = {}
@@ -78,9 +72,8 @@ class Table:
         self.tries: dict[int, int] = {}
         self.spent: dict[int, dict[str, int]] = {}
         self.returns: dict[int, int] = {}
-        self.releases = Timers(self.delayed.__contains__)
-        self.expiries = Timers(self._can_expire)
-        self._dirty: dict[int, None] = {}  # jobs that may have to give back what they inherited
+        self.releases = Timers(self.delayed.__contains__, self.work)
+        self.expiries = Timers(self._can_expire, self.work)
 
     def state_of(self, job: int) -> State:
         """Return where a job stands, by the container that holds it."""
@@ -96,8 +89,14 @@ class Table:
         """Return True if no unsettled job has been released."""
         if self.ready or any(worker.queue for worker in self.workers.values()):
             return False
-        later = sum(1 for w in self.graph.waiting.values() if w.key >> RELEASE_SHIFT & RELEASE_MASK > self.now)
-        return len(self.jobs) == later + sum(1 for job in self.delayed if job not in self.tries)
+        again = sum(1 for job in self.tries if job in self.delayed)
+        later = len(self.graph.waiting) + len(self.delayed) - again
+        return later == len(self.jobs) and all(  # the first that is released ends it: few calls look at many
+            waiting.key >> RELEASE_SHIFT & RELEASE_MASK > self.now for waiting in self.graph.waiting.values()
+        )
+
+    def _sent(self) -> set[int]:
+        return {job for worker in self.workers.values() for job in worker.queue}
 
     def _worker_of(self, job: int) -> Worker | None:
         for worker in self.workers.values():
@@ -144,20 +143,6 @@ class Table:
         if kills != NEVER:
             self.expiries.push(kills, job)
 
-    def _return(self, job: int, key: int, until: int = 0) -> None:
-        """Take a job back from a worker.  What waits for it may have come, gone or changed meanwhile."""
-        if job in self.graph.successors or job in self.soft:
-            old = key >> DUE_SHIFT
-            kills, own = self.soft.get(job) or (old, old)
-            due = min(own, self.graph.earliest_heir(job))
-            if due != kills:
-                self.soft[job] = (kills, own)
-            key += (due - old) << DUE_SHIFT
-        if until:
-            self._delay(job, key, until)
-        else:
-            self._push(job, key)
-
     def _can_expire(self, job: int) -> bool:
         return job in self.jobs and (job in self.graph.waiting or job in self.delayed or job in self.soft)
 
@@ -171,71 +156,3 @@ class Table:
         timeout = self.jobs[job].timeout_ns
         kills = self._kills_at(job, key)
         return min(kills, self.now + timeout) if timeout else kills
-
-    # ------------------------------------------------------------------ inheritance
-
-    def _urge(self, heir: int, edges: Iterable[Prerequisite], due: int) -> None:
-        """Order everything upstream of these edges at least by `due` (Chetto 1990, modified deadlines)."""
-        stack = [(edge, heir) for edge in edges]
-        while stack:
-            edge, heir = stack.pop()
-            job = edge.id
-            if job not in self.jobs:
-                continue
-            if job in self.graph.heirs:
-                heappush(self.graph.heirs[job], (due, heir))
-            key = self._key_of(edge)
-            if not key or key >> DUE_SHIFT <= due:
-                continue
-            self._rekey(job, key, due)
-            waiting = self.graph.waiting.get(job)
-            if waiting:
-                stack.extend((above, job) for above in waiting.after)
-
-    def _key_of(self, edge: Prerequisite) -> int:
-        """Return the key under which an unsettled job stands now, 0 if it was sent to a worker."""
-        job = edge.id
-        if job in self.graph.waiting:
-            return self.graph.waiting[job].key
-        if job in self.delayed:
-            return self.delayed[job]
-        if self._worker_of(job):
-            return 0
-        return self.ready.current.get(job) or key_of(self.jobs[job], edge.due, edge.release, job)
-
-    def _rekey(self, job: int, key: int, due: int) -> None:
-        old = key >> DUE_SHIFT
-        spec = self.jobs[job]
-        if job not in self.soft:
-            self.soft[job] = (old if spec.kill_at_deadline else NEVER, old)
-            if job not in self.graph.waiting and job not in self.delayed and old != NEVER:
-                self.expiries.push(old, job)
-        key += (due - old) << DUE_SHIFT
-        if job in self.graph.waiting:
-            self.graph.waiting[job].key = key
-        elif job in self.delayed:
-            self.delayed[job] = key
-        else:
-            self.ready.rekey(key)
-
-    def _relax(self) -> None:
-        """Give back what was inherited from jobs that wait no longer."""
-        graph = self.graph
-        while self._dirty:
-            job = next(iter(self._dirty))
-            del self._dirty[job]
-            if job not in self.jobs or job not in self.soft or self._worker_of(job):
-                continue
-            waiting = graph.waiting.get(job)
-            key = waiting.key if waiting else self.delayed.get(job) or self.ready.current.get(job, 0)
-            due = min(self.soft[job][1], graph.earliest_heir(job))
-            if key and key >> DUE_SHIFT != due:
-                self._rekey(job, key, due)
-                if waiting:
-                    self._mark(waiting)
-
-    def _mark(self, waiting: Waiting) -> None:
-        """The job waits no longer, or less urgently: what it had lent upstream is looked at again."""
-        for edge in waiting.after:
-            if edge.id in self.soft:
-                self._dirty[edge.id] = None

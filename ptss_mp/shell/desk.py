@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 from ..core import commands as do
 from ..core import events as on
-from ..core.job import NEVER, Prerequisite
+from ..core.job import NEVER, Prerequisite, Row
 from ..core.scheduler import Scheduler
 from ..errors import PoolBroken
 from ..marker import Progress
 from ..outcome import EXIT_STATUS, Status
-from .answers import Answer, Row
+from .answers import Answer
+from .answers import Row as AnswerRow
 from .callbacks import Callbacks
 from .channel import Channel
 from .clock import monotonic_ns
@@ -43,7 +44,9 @@ if TYPE_CHECKING:
 YIELDS_MAX = 1_000
 LOOK_NS = 500_000_000  # observers are told what running jobs report at most so often
 EARLY_NS = 1_000_000_000  # a thread does not need so long from the table of Futures to the inbox
-SLICE = 2_000  # submissions taken in one turn: about 3 ms, so that answers are never long unread
+SLICE = 1_000  # submissions, edges of the graph, or cancels taken in one turn: about 1.5 ms of each
+ASIDE = 10 * SLICE  # jobs looked at in one turn once some have prerequisites: 2 ms to put them all aside
+CANCELS = 200  # made in one turn for a view that ends: 1 ms
 
 
 class Desk:
@@ -60,6 +63,7 @@ class Desk:
         self.gone: deque[int] = deque()
         self.controls: deque[None] = deque()  # one for each control in the inbox
         self.ids = count(1)
+        self.linked = False  # some job had prerequisites
         self.ended = False  # nothing more will be settled by the loop
         self.broken: PoolBroken | None = None
         self.main_data: bytes = b""
@@ -77,6 +81,8 @@ class Desk:
         self.gate_at = NEVER  # when to look at the memory though nothing happens
         self.attempt_failed: Callable[[Outcome[Any]], None] | None = None  # told of each that another one follows
         # of the loop
+        self.events: list[on.Event] = []  # that the core has not been told yet
+        self.gathering: deque[tuple[Any, int]] = deque()  # rows with prerequisites, and how many of these were told
         self.early: dict[int, int] = {}  # jobs cancelled before their row was taken, and when that was heard
         self.aired_at = 0  # when `early` was last looked through
         self.answers: dict[int, Answer] = {}  # what workers answered, until the core has judged
@@ -141,7 +147,7 @@ class Desk:
             self.control(lambda _now: self._cancel_unsent(left))
 
     def _cancel_unsent(self, left: deque[Future[Any]]) -> None:
-        for _ in range(min(len(left), SLICE)):
+        for _ in range(min(len(left), CANCELS)):
             future = left.popleft()
             if not future.running():
                 self.cancel(future)
@@ -172,27 +178,73 @@ class Desk:
 
     def busy(self) -> bool:
         """Return True if a caller has left something."""
-        return bool(self.inbox or self.gone)
+        return bool(self.inbox or self.gone or self.gathering or self.events)
 
     def taken(self) -> list[on.Event]:
         """Take what callers have left, as events, in their order."""
-        left: list[Any] = [self.inbox.popleft() for _ in range(min(len(self.inbox), SLICE))]
+        most = ASIDE if self.linked else SLICE
+        left: list[Any] = [self.inbox.popleft() for _ in range(min(len(self.inbox), most))]
         events = self._controlled(left) if self.controls else []
         if self.early:
             left = [future for future in left if self.early.pop(future._id, None) is None]
             self._air()
-        rows: list[Any] = [(f._id, f._use.spec, f._due, f._release, f._extra and _edges(f._extra.after)) for f in left]
+        if self.linked:  # those with prerequisites stand aside: what they wait for has been told when they are
+            left = self._put_aside(left)
+        rows: list[Any] = [(f._id, f._use.spec, f._due, f._release, None) for f in left]
         if rows:
             events.append(on.Submitted(monotonic_ns(), rows))
+        if self.gathering:
+            self._gather(events)
         if self.gone:
-            ids = [self.gone.popleft() for _ in range(len(self.gone))]
+            ids = [self.gone.popleft() for _ in range(min(len(self.gone), SLICE))]
             self.ends["cancelled"] += len(ids)
-            now, here = monotonic_ns(), {row[0] for row in rows}
+            now, here = monotonic_ns(), {row[0] for event in events for row in getattr(event, "rows", ())}
+            here |= {event.row[0] for event in events if type(event) is on.Linked}
             self.early |= {job: now for job in ids if job not in self.core.jobs and job not in here}
             events.append(on.Cancelled(now, ids))
         if self.gate:
             events += self._look_at_memory(self.gate, bool(rows or self.core.ready))
         return events
+
+    def _put_aside(self, left: list[Future[Any]]) -> list[Future[Any]]:
+        """Put those with prerequisites aside; return a slice of the others, and put back what follows it."""
+        plain: list[Future[Any]] = []
+        for at, future in enumerate(left):
+            after = future._extra.after if future._extra else None
+            if after:
+                self.gathering.append(((future._id, future._use.spec, future._due, future._release, after), 0))
+                continue
+            if len(plain) == SLICE:
+                self.inbox.extendleft(reversed(left[at:]))
+                break
+            plain.append(future)
+        return plain
+
+    def _gather(self, events: list[on.Event]) -> None:
+        """Tell of jobs with prerequisites, a slice of edges; one with many is told in parts.
+
+        Jobs without any do not wait for that: a graph is submitted faster than it is taken.
+        """
+        rows: list[Row] = []
+        left = SLICE
+        while self.gathering and left > 0:
+            (job, spec, due, release, after), told = self.gathering.popleft()
+            if (told and job not in self.core.jobs) or self.early.pop(job, None) is not None:
+                continue  # it was cancelled, or one of them has failed
+            part, last = after[told : told + SLICE], told + SLICE >= len(after)
+            edges = tuple(Prerequisite(f._id, f.status(), f._release, f._due) for f in part)
+            left -= len(edges)
+            if last and not told:
+                rows.append(Row(job, spec, due, release, edges))
+                continue
+            if not last:
+                self.gathering.append(((job, spec, due, release, after), told + SLICE))
+            if rows:
+                events.append(on.Submitted(monotonic_ns(), rows))
+                rows = []
+            events.append(on.Linked(monotonic_ns(), Row(job, spec, due, release, edges), not told, last))
+        if rows:
+            events.append(on.Submitted(monotonic_ns(), rows))
 
     def _look_at_memory(self, gate: MemoryGate, wanted: bool) -> list[on.Event]:
         """Look whether jobs may start, if some are ready."""
@@ -207,20 +259,21 @@ class Desk:
         """Forget early cancels whose row will not come, now and then.
 
         A job may have ended in the very moment in which it was cancelled: the core knows it no more, and its row
-        was taken long ago.  Those still to come stand in the inbox, or in the hands of a thread within `enqueue`.
+        was taken long ago.  Those still to come stand in line, aside, or in the hands of a thread within `enqueue`.
         """
         now = monotonic_ns()
-        if not self.inbox and now - self.aired_at > EARLY_NS:
+        if not (self.inbox or self.gathering) and now - self.aired_at > EARLY_NS:
             self.aired_at = now
             self.early = {job: at for job, at in self.early.items() if now - at <= EARLY_NS}
 
     def _controlled(self, left: list[Any]) -> list[on.Event]:
         """Take the controls at the head of the line; leave what follows one that follows rows to the next turn.
 
-        So a pause holds for what was submitted after it, and what came before a shutdown may start before it.
+        So a pause holds for what was submitted after it, and what came before a shutdown may start before it; for that
+        they wait for those that stand aside.
         """
         events: list[on.Event] = []
-        while left and callable(left[0]):
+        while left and callable(left[0]) and not self.gathering:
             self.controls.pop()
             event = left.pop(0)(monotonic_ns())
             if event is not None:
@@ -278,7 +331,7 @@ class Desk:
         if future._end(CANCELLED_AND_NOTIFIED if status == "cancelled" else FINISHED):
             self.callbacks.settled(future)
 
-    def carry_on(self, rows: list[Row], found: dict[int, Answer]) -> list[Row]:
+    def carry_on(self, rows: list[AnswerRow], found: dict[int, Answer]) -> list[AnswerRow]:
         """Let unfinished chunks keep what they have; return the rows, those of jobs that are none as lost."""
         for i, (job, end, started, duration) in enumerate(rows):
             if end == on.UNFINISHED:
@@ -295,7 +348,9 @@ class Desk:
         future = self.futures.get(command.job)
         answer, report = self.answers.pop(command.job, None), self.reports.pop(command.job, None)
         if future and self.attempt_failed:
+            call = future._kind, future._result  # it is needed again; the answer's value takes its place
             failed = make_outcome(future, explain_end(future, command.status, answer, report, 0, monotonic_ns()))
+            future._kind, future._result = call
             self.callbacks.put(lambda tell=self.attempt_failed: tell(failed))  # type: ignore[misc]
         self.retries += 1
         if future:
@@ -342,7 +397,7 @@ class Desk:
     def tell(self, observers: list[Any], events: Sequence[on.Event], commands: Sequence[do.Command]) -> None:
         """Let observers know a step, behind the callbacks of what it settled."""
         for observer in observers:
-            self.callbacks.put(lambda o=observer: o(events, commands))  # type: ignore[misc]
+            observer.take(events, commands)
 
     def look(self, now: int) -> None:
         """Let observers know what running jobs report, and look again later; without observers that ends."""
@@ -359,7 +414,7 @@ class Desk:
 
     def tell_drainers(self) -> None:
         """Tell those who wait for the work to be done, once no callback can bring more."""
-        if self.inbox or self.callbacks.due:
+        if self.inbox or self.gathering or self.callbacks.due:
             return  # `rested` wakes the loop
         idle = not self.futures
         drained = idle or self.core.only_unreleased()
@@ -372,8 +427,3 @@ class Desk:
         """The last callback that was due has run (on the callback thread)."""
         if self.drainers:
             self.wake()
-
-
-def _edges(after: Iterable[Future[Any]]) -> tuple[Prerequisite, ...] | None:
-    """Return ids and ends of the Futures that a job waits for."""
-    return tuple(Prerequisite(f._id, f.status(), f._release, f._due) for f in after) or None

@@ -60,12 +60,12 @@ class Poller:
             busy: tells whether a queue holds something, so that there is no waiting;
                 asked once more after `asleep` is set, for a caller may have come between.
         """
+        if at < self._armed_at:  # also for a loop that finds no sleep: the clock must be heard all the same
+            self._armed_at = at
+            kernel.set_timer(self._timer_fd, at)
         if busy():
             found = self._epoll.poll(0)
         else:
-            if at < self._armed_at:
-                self._armed_at = at
-                kernel.set_timer(self._timer_fd, at)
             self.asleep = True
             found = self._epoll.poll(0 if busy() else None)
             self.asleep = False

@@ -19,10 +19,13 @@ if TYPE_CHECKING:
 
 def call_row(future: Future[Any], due: int, blobs: list[bytes]) -> tuple[Any, ...]:
     """Return the row of wire.CALLS; what is too long for it is appended to `blobs`."""
-    call, extra, number = future._call, future._extra, future._use.function.number
-    if type(call) is bytes and len(call) > wire.INLINE_BYTES:
-        blobs.append(call)
-        call = len(call)
+    call, extra, number = future._result, future._extra, future._use.function.number
+    if type(call) is bytes:
+        if len(call) > wire.INLINE_BYTES:
+            blobs.append(call)
+            call = len(call)
+    elif type(call) is not tuple and call is not None:  # one number; None: cancelled in this moment
+        call = (call,)
     if extra is None or not (extra.needs or extra.run):
         return future._id, number, call, None, due
     if extra.run:

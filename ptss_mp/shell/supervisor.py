@@ -61,7 +61,6 @@ class Supervisor(Desk):
         self.config, self.slots = config, slots
         self.captures: bool = config["options"]["capture"]
         # the loop's
-        self.events: list[on.Event] = []
         self.warden: Warden | None = None
         self.wardens = 0
         self.mourned: set[int] = set()  # workers that are reaped, and of which something may be left
@@ -98,7 +97,6 @@ class Supervisor(Desk):
             self._close()
 
     def _turn(self) -> None:
-        self.events = []
         at = min(self.core.wake_at, self.unexplained or NEVER, self.quit_at, self.warden_by)
         at = min(at, self.look_at, self.measure_at, self.gate_at, self.stuck_at)
         for _, handle, what in self.poller.ready(at, self.busy):
@@ -106,8 +104,8 @@ class Supervisor(Desk):
         if self.halted:
             self.refuse()
         self.events += self.taken()
-        while self.events and not self.broken:
-            events, self.events = self.events, []
+        if self.events and not self.broken:
+            events, self.events = self.events, []  # what obeying brings about is told in the next turn
             commands = self.core.step(events)
             observers = self.naming(events)
             for command in commands:

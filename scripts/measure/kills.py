@@ -1,9 +1,10 @@
 """How late a job at its timeout dies, seen from outside, beside a bare loop of timerfd, SIGKILL and pidfd.
 
-    python scripts/measure/kills.py [idle|busy|held|stopped|warden] [kills]
+    python scripts/measure/kills.py [idle|busy|held|stopped|warden|million] [kills]
 
 The program that has the pool is idle, busy in Python, inside a C call of 2 s that holds the interpreter lock, or
-stopped by SIGSTOP; `warden`: it is idle, and the warden is stopped.  Each job stamps the clock in a shared page, so
+stopped by SIGSTOP; `warden`: it is idle, and the warden is stopped; `million`: it holds a million Futures that wait for
+their start time, and collects all garbage again and again.  Each job stamps the clock in a shared page, so
 its last instruction is known; its end is told by a pidfd in this process.
 
 Of each kill: `last`, the last instruction after the limit; `gone`, the pidfd after the limit.  The limit counts from
@@ -12,6 +13,7 @@ counts it; so `early` is only who was gone before its limit counted from the mom
 bare loop kills as many processes of the same job, in turns with the pool.
 """
 
+import gc
 import os
 import select
 import signal
@@ -26,7 +28,8 @@ from common import children, deaths, kill, load, ms, percentile, run, wait
 
 JOBS = 12  # at a time; their limits are STEP_NS apart
 FIRST_NS, STEP_NS = 600_000_000, 40_000_000
-ROUND_S = 20
+ROUND_S = 60
+PENDING = 1_000_000
 
 
 def limits():
@@ -45,6 +48,8 @@ def pool(condition, page):
     with Executor(max_workers=JOBS, spares=0, preload=["jobs"]) as ex:
         for _ in [ex.submit(os.getpid).result() for _ in range(JOBS)]:
             pass
+        later = ex.options(start_time="1h")
+        kept = [later.submit(pow, 2, i) for i in range(PENDING if condition == "million" else 0)]
         while sys.stdin.readline():
             futures = []
             for i, limit in enumerate(limits()):  # one after another: a job that waits for a core begins late
@@ -54,9 +59,13 @@ def pool(condition, page):
             sys.stdin.readline()  # all have begun
             if condition == "held":
                 jobs.holding.poll(0, 0, 2_000)
+            while condition == "million" and not all(future.done() for future in futures):
+                gc.collect()
             while condition == "busy" and not all(future.done() for future in futures):
                 sum(range(1000))
             print(*sorted({future.outcome().status.value for future in futures}), flush=True)
+        if kept:
+            ex.kill_workers()
 
 
 def bare(page):
@@ -187,7 +196,7 @@ def main(argv):
     if argv[:1] == ["pool"]:
         return bare(argv[2]) if argv[1] == "bare" else pool(*argv[1:])
     kills = int(argv[1]) if len(argv) > 1 else 1_000
-    for condition in argv[:1] or ["idle", "busy", "held", "stopped", "warden"]:
+    for condition in argv[:1] or ["idle", "busy", "held", "stopped", "warden", "million"]:
         began = time.monotonic()
         measure(condition, kills)
         print(f"  took {time.monotonic() - began:.0f} s", flush=True)

@@ -283,7 +283,7 @@ def test_who_polls_leaves_nothing_behind(pool, gate):
     for _ in range(100):
         with pytest.raises(TimeoutError):
             future.result(0.0001)
-    assert future._locks == []
+    assert future._waits.locks == []
     gate.open()
     assert future.result(CAP_S) is None
 

@@ -1,10 +1,13 @@
 """The ready queue against `sorted`."""
 
+from unittest import mock
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ptss_mp.core.job import DUE_SHIFT, ID_MASK, NEVER, Spec, key_of
 from ptss_mp.core.ready import ReadyQueue
+from ptss_mp.core.slices import Slice
 
 SPECS = [Spec(1, priority=p) for p in (-3, 0, 5)]
 dues = st.sampled_from([NEVER, 0, 1, 5, 1 << 40]) | st.integers(0, 50)
@@ -23,7 +26,7 @@ def drain(queue):
 @given(st.lists(places))
 def test_comes_out_sorted(jobs):
     keys = [key_of(spec, due, release, job) for job, (spec, due, release) in enumerate(jobs, 1)]
-    queue = ReadyQueue(dict.fromkeys(range(1, len(jobs) + 1)))
+    queue = ReadyQueue(dict.fromkeys(range(1, len(jobs) + 1)), Slice(10**6))
     for key in keys:
         queue.push(key)
     assert drain(queue) == sorted(keys)
@@ -37,10 +40,15 @@ def test_key_orders_as_the_promise_says(jobs):
     assert by_key == sorted(rows, key=lambda row: row[:4])
 
 
-@given(st.lists(st.tuples(acts, places, st.integers(0, 10**6))))
-def test_any_history_against_a_dict(history):
+@given(st.lists(st.tuples(acts, places, st.integers(0, 10**6))), st.sampled_from([0, 2, 1000]))
+def test_any_history_against_a_dict(history, stale_min):
+    with mock.patch("ptss_mp.core.ready.STALE_MIN", stale_min):  # small: it is being cleaned most of the time
+        check(history)
+
+
+def check(history):
     live, queue, model, hard = {}, None, {}, set()
-    queue = ReadyQueue(live)
+    queue = ReadyQueue(live, Slice(10**6))
     for job, (act, (spec, due, release), draw) in enumerate(history, 1):
         key = key_of(spec, due, release, job)
         some = sorted(model)[draw % len(model)] if model else 0

@@ -38,14 +38,14 @@ class Job:
     """What is known of a job from outside."""
 
     __slots__ = (
-        "allowed", "due", "env", "failed_at", "failures", "fn", "for_good", "fresh", "heirs", "id", "kills", "must",
-        "needs", "not_before", "order", "postponed", "release", "retries", "returns", "run_if", "sent_at", "status",
-        "timeout", "tokens",
-        "where",
+        "allowed", "due", "env", "failed_at", "failures", "fn", "for_good", "fresh", "heirs", "id", "kills", "more",
+        "must", "needs", "not_before", "order", "postponed", "release", "retries", "returns", "run_if", "sent_at",
+        "status", "timeout", "tokens", "where",
     )  # fmt: skip
 
     def __init__(self, row: Any) -> None:
         self.id, spec, self.due, self.release, _ = row
+        self.more = False  # further prerequisites are to be told
         self.kills = self.due if spec.kill_at_deadline else NEVER
         self.order = (spec.priority, self.release, self.id)
         self.fn, self.timeout, self.fresh = spec.fn, spec.timeout_ns, spec.fresh
@@ -64,6 +64,8 @@ class Job:
     def may_start(self) -> bool:
         """Its prerequisites ended as it asks."""
         ends = self.needs.values()
+        if self.more:
+            return False
         if self.run_if == "success":
             return all(end == "succeeded" for end in ends)
         if "" in ends:
@@ -90,7 +92,7 @@ class Job:
         ends = self.needs.values()
         if self.run_if == "success":
             return any(end not in ("", "succeeded") for end in ends)
-        return self.run_if == "failure" and "" not in ends and all(end in HARMLESS for end in ends)
+        return self.run_if == "failure" and "" not in ends and not self.more and all(end in HARMLESS for end in ends)
 
 
 class Worker:
@@ -195,6 +197,9 @@ class Auditor:
         self.deaths: list[int] = []  # that no job explains
         self.in_a_row = 0  # of them, since somebody answered or died of a job
         self.touched: list[Job] = []
+        self.waiting_for_their_end: set[Job] = set()  # dropped, and not settled, for the core is behind
+        self.dropped = False
+        self.behind = False  # the core has more to do at this instant, by its own word
         self.rogue: set[int] = set()  # workers that sent nonsense in this step
         self.died: set[int] = set()  # workers that died in this step
         self.sentenced: set[int] = set()  # workers condemned or orphaned in this step
@@ -203,14 +208,19 @@ class Auditor:
             name[4:]: getattr(self, name) for name in dir(self) if name.startswith(("_ev_", "_do_"))
         }
 
-    def audit(self, events: Sequence[Any], commands: Sequence[Any]) -> None:
+    def audit(self, events: Sequence[Any], commands: Sequence[Any], behind: bool = False) -> None:
         """Take one step.
+
+        Args:
+            behind: the core says that it goes on in the next step with what this one made due.  Then what time, a
+                prerequisite or a stop decides may come later, and who is first may not be known yet; nothing else.
 
         Raises:
             Violation: a promise is broken.
         """
         self.require(not self.halted, "a step after Halt")
-        self.touched, self.rogue, self.cancelled_here = [], set(), set()
+        self.rogue, self.cancelled_here = set(), set()
+        self.behind = behind
         self.died, self.sentenced = set(), set()
         for event in events:
             self.now = event.now
@@ -249,12 +259,23 @@ class Auditor:
     def _ev_Submitted(self, event: Any) -> None:
         for row in event.rows:
             job = self.jobs[row[0]] = self.open[row[0]] = Job(row)
-            for edge in row[4] or ():
-                other = self.jobs.get(edge.id)
-                job.needs[edge.id] = edge.status or (other.status if other else "succeeded")
-                if other and not other.status:
-                    other.heirs.append(job)
-            self.touched.append(job)
+            self._link(job, row[4] or ())
+
+    def _ev_Linked(self, event: Any) -> None:
+        number = event.row[0]
+        if event.first:
+            self.jobs[number] = self.open[number] = Job(event.row)
+        job = self.jobs[number]
+        job.more = not event.last
+        self._link(job, event.row[4])
+
+    def _link(self, job: Job, edges: Any) -> None:
+        for edge in edges:
+            other = self.jobs.get(edge.id)
+            job.needs[edge.id] = edge.status or (other.status if other else "succeeded")
+            if other and not other.status:
+                other.heirs.append(job)
+        self.touched.append(job)
 
     def _ev_Answered(self, event: Any) -> None:
         worker = self.workers[event.worker]
@@ -394,6 +415,7 @@ class Auditor:
         self.grace_until = min(self.grace_until, event.now + event.grace)
 
     def _drop(self) -> None:
+        self.dropped = True
         for job in self.open.values():
             if job.failures and not self.stopped:
                 continue  # it has begun: a pause between two attempts is part of a run
@@ -436,7 +458,8 @@ class Auditor:
                 self.require(job.kills <= job.failed_at + job.pause()[1], f"{status} with attempts left", job.id)
             return
         expired = status == "deadline" and job.kills <= self.now and not job.where
-        began = job.must and not job.postponed
+        dropped = self.dropped and "cancelled" in job.allowed  # and its deadline came before its turn to be cancelled
+        began = job.must and not (job.postponed or dropped)
         self.require(expired and not began, f"settled {status}; allowed was {job.allowed}", job.id)
 
     def _do_Postpone(self, command: Any) -> None:
@@ -548,8 +571,10 @@ class Auditor:
             self.require(job.not_before <= self.now, "sent too early", number)
             self.require(job.may_start(), f"sent before its prerequisites: {job.needs}", number)
             self.require(job.kills > self.now, "sent after its deadline", number)
+            self.require(job not in self.waiting_for_their_end, "sent after the stop that cancels it", number)
             first = self.bank.first(order)
-            self.require(first is job, f"sent before the more urgent job {first and first.id}", number)
+            early = f"sent before the more urgent job {first and first.id}"
+            self.require(self.behind or first is job, early, number)
             self._send(worker, job)
             self._hold(worker, job, command)
             order.remove(job)
@@ -581,6 +606,8 @@ class Auditor:
         self.require(worker.env == expected, f"{expected} sent to worker {worker.id} of {worker.env}", job.id)
 
     def _waits(self, command: Any, ready: list[Job]) -> None:
+        if self.behind:
+            return
         startable = self.bank.first(sorted(ready, key=self._effective))
         for number in command.ids:
             job = self.jobs[number]
@@ -602,7 +629,15 @@ class Auditor:
     def _end_of_step(self) -> None:
         if self.halted:
             return
-        for job in self.touched:
+        touched, self.touched = self.touched, []
+        self.waiting_for_their_end = set()
+        for job in touched:
+            dropped = self.dropped and "cancelled" in job.allowed and not job.where
+            if self.behind and not job.status and (dropped or job.is_doomed()):
+                self.touched.append(job)
+                if dropped:
+                    self.waiting_for_their_end.add(job)
+                continue
             if not job.status:
                 self.require(not job.must or job.postponed, f"should have ended {job.allowed}", job.id)
                 self.require(not job.is_doomed(), f"waits in vain for {job.needs}", job.id)
@@ -611,6 +646,8 @@ class Auditor:
         for number, job_number in self.cancelled_here:
             alive = number in self.workers and job_number in self.workers[number].queue
             self.require(not alive, f"cancelled, and not revoked at worker {number}", job_number)
+        if self.behind:
+            return
         for job in self.open.values():
             self.require(job.kills > self.now or job.where > 0, "its deadline passed unnoticed", job.id)
         if not self.paused and not self.short:

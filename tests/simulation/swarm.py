@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
+from ptss_mp.core.slices import SLICE
+
 US, MS, S = 1_000, 1_000_000, 1_000_000_000
 BUDGETS_FROM = 2_000  # seeds below keep the histories they had before there were budgets by cause (REGRESSIONS)
 SALT = 98  # so chosen that the seeds of test_simulation.REGRESSIONS, older than tokens, draw none
@@ -95,10 +97,12 @@ class Swarm:
     shortages: int
     end: str
     lag_ns: int
+    slice_size: int
+    p_parts: float
 
     @classmethod
-    def draw(cls, rng: Random, seed: int, later: Random) -> Swarm:
-        """Draw the parameters of a run; `later` is what was drawn first in later years (World.more)."""
+    def draw(cls, rng: Random, seed: int, later: Random, last: Random) -> Swarm:
+        """Draw the parameters of a run; `later` and `last` are what was drawn first in later years (World.more)."""
         off = 0.3 if seed >= BUDGETS_FROM else 1.0
         more = Random(seed)
         bound = later.random() < 0.5
@@ -154,4 +158,6 @@ class Swarm:
             shortages=more.choice((0, 0, 2)) if bound else 0,
             end=rng.choice(("close", "close", "close", "drop", "stop", "close and stop")),
             lag_ns=rng.choice((1 * US, 50 * US, 2 * MS)),
+            slice_size=last.choice((1, 8, 30, SLICE, SLICE)) if off < 1 else SLICE,
+            p_parts=_chance(last, off=0.5, high=0.8) if off < 1 else 0.0,
         )

@@ -74,9 +74,9 @@ class World:
     def __init__(self, seed: int, scheduler: type[Scheduler] = Scheduler, keep: bool = False) -> None:
         self.seed, self.rng = seed, Random(seed)
         self.more = Random(f"{SALT}:{seed}")  # of what came later, so that older seeds keep their histories
-        self.latest = Random(f"{SALT}:{seed}:2")  # likewise
+        self.slices, self.latest = Random(f"slices:{seed}"), Random(f"{SALT}:{seed}:2")
         self.p_unfinished = self.latest.choice((0, 0, 0, 0.05, 0.4))
-        self.swarm = swarm = Swarm.draw(self.rng, seed, self.more)
+        self.swarm = swarm = Swarm.draw(self.rng, seed, self.more, self.slices)
         rules = {
             "max_workers": swarm.workers,
             "spares": swarm.spares,
@@ -85,7 +85,7 @@ class World:
             "start_timeout_ns": swarm.start_timeout_ns,
             "resources": swarm.resources,
         }
-        self.core = scheduler(**rules, seed=seed)
+        self.core = scheduler(**rules, seed=seed, slice_size=swarm.slice_size)
         self.auditor = Auditor(**rules)
         self.now = self.rng.randrange(1, 10 * S)
         self.timers: list[tuple[int, int, Callable[[], Any]]] = []
@@ -218,10 +218,27 @@ class World:
                 swarm.functions[spec.fn - 1], due if spec.kill_at_deadline else NEVER, spec.timeout_ns
             )
             self.edges[job] = release, due
-            rows.append(Row(job, spec, due, release, after))
+            row = Row(job, spec, due, release, after)
+            if after and self.slices.random() < swarm.p_parts:
+                self.tell(ev.Submitted(self.now, rows))
+                rows = []
+                self._tell_part(row, 0)
+            else:
+                rows.append(row)
             if self.lucky(swarm.p_cancel):
                 self.after(rng.randrange(rng.choice((1, 5, 60)) * MS), lambda j=job: self._cancel([j]))
         self.tell(ev.Submitted(self.now, rows))
+
+    def _tell_part(self, row: Row, told: int) -> None:
+        """Tell of a job one prerequisite, and soon the next, as the shell does with thousands."""
+        if self.settled.get(row.id):
+            return  # cancelled meanwhile
+        assert row.after
+        edge, last = row.after[told], told + 1 == len(row.after)
+        edge = Prerequisite(edge.id, self.settled.get(edge.id, ""), edge.release, edge.due)
+        self.tell(ev.Linked(self.now, row._replace(after=(edge,)), told == 0, last))
+        if not last:
+            self.after(self.slices.choice((0, 0, 1 * MS)), lambda: self._tell_part(row, told + 1))
 
     def _prerequisites(self, job: int) -> tuple[Prerequisite, ...] | None:
         """Draw edges to earlier jobs: mostly recent ones, so that chains, diamonds and fans come about."""
@@ -366,7 +383,7 @@ class World:
         commands = self.core.step(events)
         if self.kept is not None:
             self.kept.append((events, list(commands)))
-        self.auditor.audit(events, commands)
+        self.auditor.audit(events, commands, self.core.behind)
         invariants.check(self.core)
         states = invariants.states(self.core)
         invariants.check_moves(self.states, states)
@@ -374,7 +391,8 @@ class World:
         worker_states = invariants.worker_states(self.core)
         invariants.check_worker_moves(self.worker_states, worker_states)
         self.worker_states = worker_states
-        if type(events[-1]) is ev.Fired and self.core.wake_at <= self.now and not self.core.halted:
+        done = not (self.core.halted or self.core.behind)
+        if type(events[-1]) is ev.Fired and self.core.wake_at <= self.now and done:
             raise Violation("a wake-up changed nothing: it would storm")
         for command in commands:
             self.obey(command)

@@ -27,6 +27,9 @@ class Drive:
         """Take a step; keep its commands, and hold the core's promises."""
         self.out = self.core.step(events)
         invariants.check(self.core)
+        while self.core.behind:
+            self.out += self.core.step(())
+            invariants.check(self.core)
         for command in self.all(do.Settle):
             self.ends.update(dict.fromkeys(command.ids, command.status))
         return self.out

@@ -2,6 +2,7 @@
 
 from ptss_mp.core.job import ID_MASK, NEVER, Spec, key_of
 from ptss_mp.core.ready import STALE_MIN, ReadyQueue
+from ptss_mp.core.slices import Slice
 
 SPEC = Spec(1)
 
@@ -20,7 +21,7 @@ def drain(queue):
 
 def filled(*keys):
     live = dict.fromkeys(k & ID_MASK for k in keys)
-    queue = ReadyQueue(live)
+    queue = ReadyQueue(live, Slice(10**6))
     for k in keys:
         queue.push(k)
     return queue, live

@@ -40,7 +40,7 @@ ROOMS: dict[str, set[str]] = {
     "worker": BYTES | {"attempt", "codec", "hygiene", "mainmodule", "pipes", "rlimits"},
     "warden": BYTES | {"attempt", "codec", "logs", "mainmodule", "pipes", "rlimits", "worker", "warden"},
     "shell": BYTES | WORDS | {"outcome", "core", "shell", "logs", "warden.protocol", "warden.kernel", "warden.proc"},
-    "observe": {"errors", "outcome", "core.story", "shell.clock", "observe"},
+    "observe": {"errors", "outcome", "core.commands", "core.events", "core.story", "shell.clock", "observe"},
     "future": {"wire", "outcome", "shell.report"},
     "submission": {"declare", "errors", "units", "outcome", "future", "core.job", "pickling", "shell"},
     "handlers": set(),
