@@ -36,6 +36,7 @@ from .errors import (
     TaskTimeout,
     WorkerCrashed,
 )
+from .parcel import Parcel
 
 T = TypeVar("T")
 
@@ -196,7 +197,7 @@ def load(outcome: Outcome[Any]) -> Any:
     """
     kind, payload = outcome._value
     try:
-        return wire.decode(kind, payload)
+        return wire.decode(kind, payload.copy() if type(payload) is Parcel else payload)
     except Exception as error:
         text = f"job {outcome.name!r} succeeded, but its result cannot be decoded here: {brief(error)}"
         raise NotLoadable(text, outcome=outcome) from error

@@ -43,7 +43,7 @@ def dispatch(
         channel.violation = "an answer for a job that it still runs"
         return False
     rows: list[tuple[Any, ...]] = []
-    blobs: list[bytes] = []
+    blobs: list[Any] = []
     first, last, hurry, told = channel.sent, None, False, channel.use
     if main and not channel.main:
         rows.append(prepare_main(channel, main))
@@ -70,7 +70,7 @@ def dispatch(
             rows.append((0, wire.DEFINE, function.number, function.pickled, 0))
         if use is not told or future._extra is not None:
             told = tell_about(channel, future, rows, tokens)
-        rows.append(call_row(future, due, blobs))
+        rows.append(call_row(channel, future, due, blobs))
     assert last is not None
     channel.limit(first, channel.sent - first, now, *last)
     channel.publish()

@@ -11,6 +11,7 @@ import os
 import pickle
 import select
 import threading
+from collections import deque
 from collections.abc import Callable
 from logging import CRITICAL, INFO, WARNING
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ from .clock import monotonic_ns
 from .desk import Desk
 from .dispatch import dispatch
 from .fitness import is_worn, too_small
+from .freight import Move
 from .hire import Warden, await_deaths, surroundings, sweep
 from .poller import ANSWERS_RANK, CLOCK_RANK, DEATH_RANK, WARDEN_RANK, WRITE_RANK, Poller
 from .records import levels
@@ -64,6 +66,7 @@ class Supervisor(Desk):
         self.warden: Warden | None = None
         self.wardens = 0
         self.mourned: set[int] = set()  # workers that are reaped, and of which something may be left
+        self.landed: deque[tuple[Channel, Move]] = deque()  # moves of large values that have ended
         self.main_told = self.halted = False
         self.measure_at = NEVER  # when to see to it that the warden measures
         self.quit_at = self.warden_by = NEVER  # until then: idle workers leave; the warden is ready
@@ -103,6 +106,8 @@ class Supervisor(Desk):
             handle(what)
         if self.halted:
             self.refuse()
+        if self.landed:
+            self._unload()
         self.events += self.taken()
         while self.events and not self.broken:
             events, self.events = self.events, []
@@ -170,6 +175,7 @@ class Supervisor(Desk):
             self._unborn(number, f"a worker's descriptors find no room here (ulimit -n): {error}")
             return
         channel.given = self.core.workers[number].queue
+        channel.land = lambda move: (self.landed.append((channel, move)), self.wake())
         self.channels[number] = channel
         self.poller.watch(channel.answers_fd, ANSWERS_RANK, self._readable, channel)
         self.poller.watch(channel.pidfd, DEATH_RANK, self._pidfd_fired, channel)
@@ -248,6 +254,16 @@ class Supervisor(Desk):
             self._expel(channel)
         elif channel.ready and not was_ready:
             self.events.append(on.WorkerReady(monotonic_ns(), channel.number))
+
+    def _unload(self) -> None:
+        """Take large answers that are here by now; let workers go on whose calls are there."""
+        while self.landed:
+            channel, move = self.landed.popleft()
+            if not channel.buried:
+                found: dict[int, Answer] = {}
+                self._answered(channel, channel.landed(move, found), found)
+                if channel.violation:
+                    self._expel(channel)
 
     def _expel(self, channel: Channel) -> None:
         self.callbacks.log(INFO, "worker %d sent %s", channel.pid, channel.violation or "nothing, and closed its pipe")
