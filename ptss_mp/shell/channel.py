@@ -219,6 +219,7 @@ class Channel(Answers):
     def close(self) -> None:
         """Let go of everything."""
         self.use = self.memory = self.move = None  # no cycle: pool, channel, use, pool; a move may go on for a moment
+        self.land = bool
         self.abandon()
         self.words.release()
         self.limit_words.release()

@@ -76,7 +76,7 @@ class Move(threading.Thread):
 
     def __init__(
         self, pid: int, there: Memory | None, ticket: int, table: list[tuple[int, int]], parts: list[Any],
-        land: Callable[[Move], None],
+        land: Callable[[Move], object],
     ) -> None:  # fmt: skip
         super().__init__(name="ptss-mp-freight", daemon=True)
         self.pid, self.there, self.ticket, self.table = pid, there, ticket, table
@@ -138,7 +138,7 @@ class Freight:
         self.move: Move | None = None
         self.offer, self.refused = b"", False
         self.fetched: list[Any] | None = None
-        self.land: Callable[[Move], None] = bool
+        self.land: Callable[[Move], object] = bool
 
     def stow(self, job: int, parts: list[Any], blobs: list[Any]) -> list[int]:
         """Keep a payload until the worker asks for it, or add it to what goes by pipe.
@@ -227,7 +227,7 @@ class Freight:
             parts = _apart(blob)
         else:
             return bytes(blob)
-        if len(parts) > 1 and kind != wire.PICKLE or type(parts[0]) is not bytes:
+        if (len(parts) > 1 and kind != wire.PICKLE) or type(parts[0]) is not bytes:
             raise Violation(f"{len(parts)} parts of kind {kind}")
         return payload_of(parts)
 

@@ -11,8 +11,8 @@ import os
 import pickle
 import select
 import threading
-from collections import deque
 from collections.abc import Callable
+from functools import partial
 from logging import CRITICAL, INFO, WARNING
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,6 @@ from .clock import monotonic_ns
 from .desk import Desk
 from .dispatch import dispatch
 from .fitness import is_worn, too_small
-from .freight import Move
 from .hire import Warden, await_deaths, surroundings, sweep
 from .poller import ANSWERS_RANK, CLOCK_RANK, DEATH_RANK, WARDEN_RANK, WRITE_RANK, Poller
 from .records import levels
@@ -66,7 +65,6 @@ class Supervisor(Desk):
         self.warden: Warden | None = None
         self.wardens = 0
         self.mourned: set[int] = set()  # workers that are reaped, and of which something may be left
-        self.landed: deque[tuple[Channel, Move]] = deque()  # moves of large values that have ended
         self.main_told = self.halted = False
         self.measure_at = NEVER  # when to see to it that the warden measures
         self.quit_at = self.warden_by = NEVER  # until then: idle workers leave; the warden is ready
@@ -175,7 +173,7 @@ class Supervisor(Desk):
             self._unborn(number, f"a worker's descriptors find no room here (ulimit -n): {error}")
             return
         channel.given = self.core.workers[number].queue
-        channel.land = lambda move: (self.landed.append((channel, move)), self.wake())
+        channel.land = partial(self.arrived, channel)
         self.channels[number] = channel
         self.poller.watch(channel.answers_fd, ANSWERS_RANK, self._readable, channel)
         self.poller.watch(channel.pidfd, DEATH_RANK, self._pidfd_fired, channel)
