@@ -138,6 +138,8 @@ class Answers(Freight):
                 self.need = end - at
                 break
             if asks:
+                if self.marked()[0]:
+                    raise Violation("a question while a job runs")
                 self.asked(bytes(data[at + ANSWERS.size : end]))
             elif count == 1 and blob and VALUE.unpack_from(data, at + ANSWERS.size + FACT.size)[0] & wire.LENT:
                 self.offered(bytes(data[at + ANSWERS.size : end]))

@@ -189,8 +189,11 @@ class Freight:
         kind, _ = VALUE.unpack_from(frame, FACT.size)
         at = FACT.size + VALUE.size + (COSTS.size + VALUE.size if kind & wire.WITH_COSTS else 0)
         ticket, table = _table(frame[at:])
-        if self.move or self.refused or job not in self.given:
+        if self.move or job not in self.given:
             raise Violation(f"an offer for job {job}")
+        if self.refused:  # by the job before, perhaps
+            self.words[marker.TICKET] = ticket | 1
+            return
         self.offer = frame
         self._begin(None, ticket, table, [])
 
