@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import pickle
@@ -183,10 +184,8 @@ def test_two_hundred_kills_leave_nothing(pool):
         future = ex.submit(deeds.echo, data)
         until(lambda f=future: f.worker_pid or f.done(), "a start")
         time.sleep(rng.random() * 0.02)  # the instant is the test's subject: no state to wait for
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(future.worker_pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         outcome = future.outcome(CAP_S)
         ends.append(outcome.status)
         if outcome.ok:
@@ -251,6 +250,7 @@ def test_a_pickle_shows_what_is_set_apart_by_size_alone():
     from ptss_mp.parcel import Apart
 
     apart = Apart()
-    pickled = pickle.dumps([deeds.Block(bytes(PART_BYTES - 1)), deeds.Block(bytes(PART_BYTES))], 5, buffer_callback=apart)
+    blocks = [deeds.Block(bytes(PART_BYTES - 1)), deeds.Block(bytes(PART_BYTES))]
+    pickled = pickle.dumps(blocks, 5, buffer_callback=apart)
     assert [len(view) for view in apart] == [PART_BYTES]
     assert len(pickled) < PART_BYTES + 200
