@@ -48,7 +48,8 @@ FLAGS = WITH_COSTS | PARCEL | LENT
 ASK = 1 << 32  # in the place of the count of ANSWERS: no answer, but a job, and a table of where its call shall go
 # Parts of so many bytes together are moved from memory to memory: less is as fast by pipe (1 MiB takes thrice as long)
 MOVED_BYTES = 512 << 10
-TABLE_MAX = 64 * (PARTS_MAX + 1)  # a call and its prerequisites have more than one pickle
+TABLE_PARTS = 4 * (PARTS_MAX + 1)  # of one table, at most: a call and its prerequisites have more than one pickle
+TABLE_MAX = 16 * (TABLE_PARTS + 1)  # bytes: job, ticket, address and size of each part
 INT_MAX = 1 << 62
 STACK_GLOBAL = b"\x93"  # opcode: the pickle names a class or function, so loading it runs more than builtins
 
@@ -150,7 +151,7 @@ def read_table(data: bytes | memoryview) -> tuple[int, list[tuple[int, int]]]:
         ValueError: it is none.
     """
     count, rest = divmod(len(data) // 8 - 1, 2)
-    if rest or len(data) % 8 or not 1 <= count <= TABLE_MAX // 16:
+    if rest or len(data) % 8 or not 1 <= count <= TABLE_PARTS:
         raise ValueError(f"a table of {len(data)} bytes")
     ticket, *found = struct.unpack(f"<{1 + 2 * count}q", data)
     parts = list(zip(found[:count], found[count:], strict=True))

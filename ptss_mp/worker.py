@@ -197,7 +197,7 @@ class Loop:
     def answer(
         self, job: int, end: int, started: int, duration: int, kind: int, raw: int, costs: bytes,
         blob: bytes | Parcel | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Put a finished answer into the page; a large one goes straight to the parent."""
         words = self.words
         if costs or blob is not None:

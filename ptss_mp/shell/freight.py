@@ -167,7 +167,8 @@ class Freight:
         Returns:
             What stands in its place in the row: whether it is to be asked for, and the sizes of its parts.
         """
-        asked = sum(map(len, parts)) >= wire.MOVED_BYTES and self._reaches()
+        fits = len(self.stowed.get(job, ())) + len(parts) <= wire.TABLE_PARTS
+        asked = fits and sum(map(len, parts)) >= wire.MOVED_BYTES and self._reaches()
         if asked:
             self.stowed.setdefault(job, []).extend(parts)
         else:
