@@ -84,7 +84,7 @@ def copied(part: memoryview | bytearray) -> Any:
     import threading
 
     half = size // 2
-    helper = threading.Thread(target=ctypes.memmove, args=(there, here, half), daemon=True)
+    helper = threading.Thread(target=ctypes.memmove, args=(there, here, half), name="ptss-mp-copy", daemon=True)
     try:
         helper.start()
     except RuntimeError:  # no thread can be had (RLIMIT_NPROC)
