@@ -60,6 +60,19 @@ class Memory:
     __del__ = close
 
 
+def reaches(pid: int) -> bool:
+    """Return True if large values can be moved to and from a process (tried)."""
+    try:
+        Memory(pid)
+        with open(f"/proc/{pid}/maps") as maps:
+            begin = int(maps.readline().partition("-")[0], 16)
+    except (OSError, ValueError):
+        return False
+    move = Move(pid, None, 0, [(begin, -1)], [], bool)
+    move.run()
+    return not move.failed
+
+
 class Move(threading.Thread):
     """Moves parts to a worker, or from it.
 

@@ -12,6 +12,7 @@ import pytest
 
 from ptss_mp import marker, memory, wire
 from ptss_mp.parcel import PARTS_MAX, Parcel, payload_of, sizes_of
+from ptss_mp.shell.freight import reaches
 from ptss_mp.wire import ANSWERS, ASK, COSTS, FACT, LENT, PARCEL, VALUE, WITH_COSTS, numbers, table
 from tests.unit.test_channel import Hand
 
@@ -226,6 +227,13 @@ def test_what_a_process_that_has_ended_had_does_not_count(hand):
     assert hand.land() == []
     assert hand.got == {}
     assert hand.words[marker.TICKET] == 0
+
+
+def test_who_can_be_reached_is_tried():
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    assert reaches(child.pid)
+    child.communicate(b"\n")
+    assert not reaches(child.pid)
 
 
 def parcel(sizes: list[int], rest: bytes, count: int | None = None) -> bytes:
