@@ -161,22 +161,26 @@ def _user() -> tuple[None, str, dict[str, Any]]:
     return None, told, {"uid": uid}
 
 
-def _large_values() -> tuple[None, str, dict[str, Any]]:
+def _payloads() -> tuple[None, str, dict[str, Any]]:
     from ..shell.freight import reaches
 
-    child = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        child = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
+    except OSError as error:
+        return None, f"cannot be tried: {error}", {"direct": None}
     try:
         direct = reaches(child.pid)
     finally:
         child.communicate(b"\n")
-    told = "go from memory to memory" if direct else "go by pipe, five times slower: no process may look into its children"
+    why = "no process may look into its children"
+    told = "large ones go from memory to memory" if direct else f"large ones go by pipe, five times slower: {why}"
     return None, told, {"direct": direct}
 
 
 LOOKS: tuple[tuple[str, Callable[[], tuple[bool | None, str, dict[str, Any]]]], ...] = (
     ("python", _python), ("kernel", _kernel), ("pidfd", _pidfd), ("/proc", _proc), ("cpus", _cpus),
     ("open files", _files), ("processes", _processes), ("memory", _memory), ("user", _user),
-    ("large values", _large_values),
+    ("payloads", _payloads),
 )  # fmt: skip
 
 

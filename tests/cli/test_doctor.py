@@ -21,7 +21,7 @@ PROMISES = [
     "what a job started dies with it", "nothing is left at the end",
 ]  # fmt: skip
 MACHINE = [
-    *("python", "kernel", "pidfd", "/proc", "cpus", "open files", "processes", "memory", "user", "large values"),
+    *("python", "kernel", "pidfd", "/proc", "cpus", "open files", "processes", "memory", "user", "payloads"),
 ]
 
 LIMITS = ["timeout", "deadline", "memory", "cpu_time", "processes", "open_files", "file_size"]
