@@ -1,11 +1,12 @@
 """Frames between parent and worker, codecs of values, and the layout of the marker page.
 
 To the worker: `CALLS` (bytes of rows, bytes of blobs), the rows by marshal,
-the blobs raw.  A row is `(job, fn, call, prerequisites, due)`; job 0 tells the
-worker something instead (`DEFINE`, `PREPARE_MAIN`, `ABOUT`).  Back: `ANSWERS` (count,
-bytes of blobs), then the facts, the values and the blobs, exactly as they
-stand in the page.  The facts go to the core, the values to the Futures: the
-core sees no payload by construction.
+the blobs raw, but for the largest, which it asks for (freight.py).  A row is
+`(job, fn, call, prerequisites, due)`; job 0 tells the worker something instead
+(`DEFINE`, `PREPARE_MAIN`, `ABOUT`).  Back: `ANSWERS` (count, bytes of blobs),
+then the facts, the values and the blobs, exactly as they stand in the page.
+The facts go to the core, the values to the Futures: the core sees no payload
+by construction.
 
 marshal is for the direction to the worker only: it is not safe against bytes
 that a worker wrote.  Imported in every worker, so it imports almost nothing.

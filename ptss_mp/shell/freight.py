@@ -14,6 +14,7 @@ import contextlib
 import ctypes
 import os
 import select
+import signal
 import struct
 import threading
 from collections import deque
@@ -85,6 +86,7 @@ class Move(threading.Thread):
 
     Attributes:
         failed: not all of it was moved.
+        gone: for the process has no memory any more: it is dying.
         grew_at: when something was moved last.
     """
 
@@ -96,7 +98,7 @@ class Move(threading.Thread):
         self.pid, self.there, self.ticket, self.table = pid, there, ticket, table
         self.parts, self.land = parts, land
         self.slices: deque[tuple[int, int, memoryview]] = deque()
-        self.failed = False
+        self.failed = self.gone = False
         self.grew_at = monotonic_ns()
 
     def run(self) -> None:
@@ -131,9 +133,11 @@ class Move(threading.Thread):
         at = 0
         while at < len(view):
             if self.there:
-                with contextlib.suppress(OSError):
-                    moved = 0
+                try:
                     moved = os.pwrite(self.there.fd, view[at:], address + at)
+                    self.gone = self.gone or not moved
+                except OSError:
+                    moved = -1
             else:
                 ours, its = Span(here + at, len(view) - at), Span(address + at, len(view) - at)
                 moved = _libc.process_vm_readv(self.pid, ctypes.byref(ours), 1, ctypes.byref(its), 1, 0)
@@ -156,11 +160,13 @@ class Freight:
         offer: the frame whose parts are being fetched; empty: they are brought.
         fetched: its parts, while it is read.
         refused: something could not be fetched: all comes by pipe.
+        forbidden: of all workers: something could not be brought: all goes by pipe.
         land: told, in another thread, of a move that has ended: to call `landed` is the loop thread's.
     """
 
     __slots__ = ("fetched", "land", "memory", "move", "offer", "refused", "stowed")
 
+    forbidden = False
     pid: int
     pidfd: int
     words: memoryview
@@ -181,7 +187,8 @@ class Freight:
             What stands in its place in the row: whether it is to be asked for, and the sizes of its parts.
         """
         fits = len(self.stowed.get(job, ())) + len(parts) <= wire.TABLE_PARTS
-        asked = fits and sum(map(len, parts)) >= wire.MOVED_BYTES and self._reaches()
+        large = fits and sum(map(len, parts)) >= wire.MOVED_BYTES
+        asked = large and not Freight.forbidden and self._reaches()
         if asked:
             self.stowed.setdefault(job, []).extend(parts)
         else:
@@ -252,6 +259,9 @@ class Freight:
         elif frame:
             self.refused = True
             self.words[marker.TICKET] = move.ticket | 1
+        elif not move.gone:  # it lied, or its memory may be opened but not written; no job is to blame
+            Freight.forbidden = True
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
         return not move.failed, frame
 
     def taken(self, kind: int, flags: int, blob: memoryview) -> Any:

@@ -21,6 +21,7 @@ from support import CAP_S, until
 
 from ptss_mp import wire
 from ptss_mp.parcel import PART_BYTES, PARTS_MAX
+from ptss_mp.shell.freight import Freight
 
 MIB = 1 << 20
 LARGE = 8 * MIB  # 2 ms on its way
@@ -191,6 +192,7 @@ def test_two_hundred_kills_leave_nothing(pool):
         if outcome.ok:
             assert outcome.result() == data
     assert set(ends) <= {"succeeded", "crashed"}
+    assert not Freight.forbidden, "a death is no refusal"
     assert ex.submit(deeds.echo, data).result(CAP_S) == data
     until(lambda: not [t for t in threading.enumerate() if t.name == "ptss-mp-freight"], "the ends of all moves")
     until(lambda: len(os.listdir("/proc/self/fd")) <= before[1] + 4, "the descriptors of one open memory")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import pytest
 
 from ptss_mp import marker, memory, wire
 from ptss_mp.parcel import PARTS_MAX, Parcel, payload_of, sizes_of
-from ptss_mp.shell.freight import reaches
+from ptss_mp.shell.freight import Freight, reaches
 from ptss_mp.wire import ANSWERS, ASK, COSTS, FACT, LENT, PARCEL, VALUE, WITH_COSTS, numbers, table
 from tests.unit.test_channel import Hand
 
@@ -196,6 +197,21 @@ def test_what_was_not_sent_is_not_brought(hand, job, sizes):
     hand.read()
     assert hand.channel.violation
     assert place == bytes(2 * MIB)
+
+
+def test_what_cannot_be_brought_ends_that_worker_alone(hand, monkeypatch):
+    monkeypatch.setattr(Freight, "forbidden", False)
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    os.close(hand.channel.pidfd)
+    hand.channel.pidfd, hand.channel.pid = os.pidfd_open(child.pid), child.pid
+    hand.channel.stow(7, [b"x" * MIB], [])
+    hand.ask(7, table(TICKET, [1 << 46], [-MIB]))
+    hand.read()
+    assert hand.land() == []
+    child.communicate()
+    assert (child.returncode, hand.words[marker.TICKET]) == (-signal.SIGKILL, 0)
+    blobs: list[Any] = []
+    assert hand.channel.stow(8, [b"x" * MIB], blobs)[0] == 0, "by pipe from now on"
 
 
 def test_a_question_while_a_job_runs(hand):
