@@ -14,6 +14,9 @@ from typing import Any
 
 HUGE_BYTES = 2 << 20  # a page of the larger kind
 HUGE_FROM = 2 * HUGE_BYTES  # a smaller object may hold none that is whole
+# A virtual machine whose host takes free memory back has no large page at hand but those just freed: others cost it
+# 5 ms per MiB (4 KiB at a time: 1), which for what is larger than this outweighs all that is ever won
+HUGE_UPTO = 128 << 20
 MADV_HUGEPAGE = 14
 SHARED_FROM = 16 << 20  # a thread costs 0.1 ms, and so many bytes 4
 
@@ -63,7 +66,7 @@ def blank(size: int) -> Any:
         MemoryError: there is no room for it.
     """
     part = _make_bytes(None, -size) if size < 0 else _make_bytearray(None, size)
-    if abs(size) >= HUGE_FROM:
+    if HUGE_FROM <= abs(size) <= HUGE_UPTO:
         at = address(part)
         start, end = -(-at // HUGE_BYTES) * HUGE_BYTES, (at + abs(size)) // HUGE_BYTES * HUGE_BYTES
         _madvise(ctypes.c_void_p(start), ctypes.c_size_t(max(0, end - start)), MADV_HUGEPAGE)  # refused: it is slower

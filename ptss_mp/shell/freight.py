@@ -26,7 +26,8 @@ from ..parcel import PARTS_MAX, payload_of, sizes_of
 from ..wire import COSTS, FACT, VALUE
 from .clock import monotonic_ns
 
-SLICE_BYTES = 8 << 20  # moved at once, in 1 to 3 ms: so often it is seen that a transfer goes on
+SLICE_BYTES = 2 << 20  # moved at once, in 0.3 to 10 ms: so often it is seen that a transfer goes on
+SHARED_SLICES = 4  # more are shared by two threads
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -115,7 +116,7 @@ class Move(threading.Thread):
                     self.slices.append((address + at, here + at, view[at : at + SLICE_BYTES]))
             helper = threading.Thread(target=self._work, name=self.name, daemon=True)
             with contextlib.suppress(RuntimeError):  # no thread can be had (RLIMIT_NPROC): alone, then
-                if len(self.slices) > 1:
+                if len(self.slices) > SHARED_SLICES:
                     helper.start()
             self._work()
             if helper.ident:
