@@ -173,7 +173,7 @@ def _payloads() -> tuple[None, str, dict[str, Any]]:
     finally:
         child.communicate(b"\n")
     why = "no process may look into its children"
-    told = "large ones go from memory to memory" if direct else f"large ones go by pipe, five times slower: {why}"
+    told = "large ones go from memory to memory" if direct else f"large ones go by pipe, several times slower: {why}"
     return None, told, {"direct": direct}
 
 
