@@ -103,7 +103,7 @@ class Move(threading.Thread):
         self.grew_at = monotonic_ns()
 
     def run(self) -> None:
-        """Move all; what is very large by two threads, where there are two processors (a trip of 64 MiB takes two thirds then)."""
+        """Move all; what is very large by two threads: with two processors free a trip of 64 MiB takes two thirds."""
         try:
             parts = self.parts if self.there else [memory.blank(size) for _, size in self.table]
         except MemoryError:
