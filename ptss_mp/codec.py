@@ -11,6 +11,7 @@ import pickle
 from typing import Any
 
 from . import pickling, wire
+from .parcel import Apart, Parcel
 from .wire import BOOL, BYTES, EXIT_CODE_MAX, FLOAT, INT, INT_MAX, NONE, PICKLE, STACK_GLOBAL, STR
 
 # Files from which warden and workers call what is the program's own.
@@ -76,7 +77,7 @@ def own_part(trace: Any) -> Any:
     return trace
 
 
-def encode(value: Any) -> tuple[int, int, bytes | None]:
+def encode(value: Any) -> tuple[int, int, bytes | Parcel | None]:
     """Return (kind, raw, blob) of a result; blob is None if the value stands in `raw`.
 
     A pickle that names a class or function is loaded once, here: what cannot
@@ -95,19 +96,17 @@ def encode(value: Any) -> tuple[int, int, bytes | None]:
         return STR, 0, value.encode("utf-8", "surrogatepass")
     if kind is bytes:
         return BYTES, 0, value
-    blob = pickling.dumps(value)
+    apart = Apart()
+    blob = pickling.dumps(value, apart)
     if STACK_GLOBAL in blob:
-        pickle.loads(blob)
-    return PICKLE, 0, blob
+        _check(blob, apart)
+    return PICKLE, 0, Parcel([blob, *apart]) if apart else blob
 
 
-def with_blobs(needs: list[Any], blobs: memoryview | None, at: int) -> tuple[list[wire.Value], int]:
-    """Return prerequisites with their payloads in place of the lengths of blobs."""
-    values: list[wire.Value] = []
-    for kind, payload, in_blob in needs:
-        if in_blob:
-            values.append((kind, blobs[at : at + payload]))  # type: ignore[index]
-            at += payload
-        else:
-            values.append((kind, payload))
-    return values, at
+def _check(pickled: bytes, apart: Apart) -> None:
+    """Load a pickle whose buffers are the result's own: first as what cannot be written to, which needs no copy."""
+    if apart:
+        with contextlib.suppress(Exception):
+            pickle.loads(pickled, buffers=[view.toreadonly() for view in apart])
+            return
+    pickle.loads(pickled, buffers=Parcel([b"", *apart]).copy().parts[1:])

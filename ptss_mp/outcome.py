@@ -36,6 +36,7 @@ from .errors import (
     TaskTimeout,
     WorkerCrashed,
 )
+from .parcel import Parcel
 
 T = TypeVar("T")
 
@@ -199,7 +200,7 @@ def load(value: wire.Value, told: Callable[[], Outcome[Any]]) -> Any:
     """
     kind, payload = value
     try:
-        return wire.decode(kind, payload)
+        return wire.decode(kind, payload.copy() if type(payload) is Parcel else payload)
     except Exception as error:
         outcome = told()
         text = f"job {outcome.name!r} succeeded, but its result cannot be decoded here: {brief(error)}"

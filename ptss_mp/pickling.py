@@ -14,7 +14,10 @@ import io
 import os
 import pickle
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .parcel import Apart
 
 INSTALL = "pip install 'ptss_mp[closures]'"
 # Of pickles: `__main__` as the text of a module's name; 8 bytes long, so that the length is one byte (protocol 4 up).
@@ -22,30 +25,39 @@ MAIN = b"\x8c\x08__main__"
 _CLOSURE_MARKS = ("<lambda>", "<locals>", "__main__")  # in the texts of pickle's refusals: what cloudpickle could do
 
 
-def dumps(value: Any) -> bytes:
+def dumps(value: Any, apart: Apart | None = None) -> bytes:
     """Return a pickle of protocol 5.
+
+    Args:
+        apart: takes what is large out of it; None: all stays in.
 
     Raises:
         Exception: what the last of the two picklers raised; plain pickle's without cloudpickle.
     """
     try:
-        return pickle.dumps(value, 5)
+        return pickle.dumps(value, 5, buffer_callback=apart)
     except Exception as error:
         by_value, why = _cloudpickle()
         if by_value is None:
             if any(mark in str(error) for mark in _CLOSURE_MARKS):
                 raise pickle.PicklingError(f"{error} (closures and lambdas: {why})") from error
             raise
-    return bytes(by_value.dumps(value, 5))
+    return _by_value(by_value, value, apart)
 
 
-def dumps_for_worker(value: Any) -> bytes:
+def _by_value(cloudpickle: Any, value: Any, apart: Apart | None) -> bytes:
+    if apart:
+        apart.clear()  # of plain pickle's try
+    return bytes(cloudpickle.dumps(value, 5, buffer_callback=apart))
+
+
+def dumps_for_worker(value: Any, apart: Apart | None = None) -> bytes:
     """Return a pickle that a worker can load, though it may not be able to import the main module.
 
     Raises:
         Exception: as `dumps`.
     """
-    data = dumps(value)
+    data = dumps(value, apart)
     if not names_main(data) or main_is_importable():
         return data
     by_value, why = _cloudpickle()
@@ -54,7 +66,7 @@ def dumps_for_worker(value: Any) -> bytes:
             "it is defined in __main__, which a worker cannot import here (typed in, -c, standard input or a "
             f"__main__.py): move it into a module, or {why}"
         )
-    return bytes(by_value.dumps(value, 5))
+    return _by_value(by_value, value, apart)
 
 
 def _cloudpickle() -> tuple[Any, str]:

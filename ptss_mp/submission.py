@@ -11,6 +11,7 @@ from .declare import Options
 from .errors import InvalidOption, NotPicklable
 from .future import Future, submitting
 from .outcome import brief
+from .parcel import Apart, Parcel, set_apart
 from .pickling import dumps_for_worker
 from .shell.clock import monotonic, monotonic_ns
 from .shell.report import Report
@@ -46,15 +47,18 @@ def instants(given: Options, deadline_ns: int, now: int) -> tuple[int, int]:
     return min(max(0, release), NEVER), min(max(0, due), NEVER)
 
 
-def pickled_call(use: Use, args: Any, kwargs: Any, needs: dict[Future[Any], int]) -> bytes:
-    """Pickle a call; Futures met on the way are noted in `needs`."""
-    outer, submitting.needs = submitting.needs, needs
+def pickled_call(use: Use, args: Any, kwargs: Any, needs: dict[Future[Any], int]) -> bytes | Parcel:
+    """Pickle a call, as it is now; Futures met on the way are noted in `needs`."""
+    outer, submitting.needs, apart = submitting.needs, needs, Apart()
+    call = tuple(map(set_apart, args)), {name: set_apart(value) for name, value in kwargs.items()}
     try:
-        if use.function.number < 0:
-            return dumps_for_worker((use.fn, args, kwargs))
-        return dumps_for_worker((args, kwargs))
+        pickled = dumps_for_worker((use.fn, *call) if use.function.number < 0 else call, apart)
     finally:
         submitting.needs = outer
+    if not apart:
+        return pickled
+    apart.own()
+    return Parcel([pickled, *apart])
 
 
 def pickled_initializer(initializer: Any, initargs: tuple[Any, ...]) -> bytes:

@@ -18,6 +18,7 @@ from .life import serve, wait_for_work
 from .making import for_tasks_only
 from .mapping import Maps
 from .observe.story import Event
+from .parcel import parts_of
 from .pool import Pool, State
 from .rules import RULED, Rules, rules
 from .shell.clock import monotonic_ns
@@ -195,7 +196,7 @@ class ExecutorView(Maps):
                 if isinstance(error, KeyboardInterrupt):
                     raise
                 return born_failed(Future(job, None, use, now, release, due), known, args, kwargs, error)
-            pool.notice_main(call)
+            pool.notice_main(parts_of(call)[0])
         after = self._prerequisites(given, needs)
         future: Future[Any] = Future(job, call, use, now, release, due)
         if after:

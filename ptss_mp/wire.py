@@ -1,11 +1,12 @@
 """Frames between parent and worker, codecs of values, and the layout of the marker page.
 
 To the worker: `CALLS` (bytes of rows, bytes of blobs), the rows by marshal,
-the blobs raw.  A row is `(job, fn, call, prerequisites, due)`; job 0 tells the
-worker something instead (`DEFINE`, `PREPARE_MAIN`, `ABOUT`).  Back: `ANSWERS` (count,
-bytes of blobs), then the facts, the values and the blobs, exactly as they
-stand in the page.  The facts go to the core, the values to the Futures: the
-core sees no payload by construction.
+the blobs raw, but for the largest, which it asks for (freight.py).  A row is
+`(job, fn, call, prerequisites, due)`; job 0 tells the worker something instead
+(`DEFINE`, `PREPARE_MAIN`, `ABOUT`).  Back: `ANSWERS` (count, bytes of blobs),
+then the facts, the values and the blobs, exactly as they stand in the page.
+The facts go to the core, the values to the Futures: the core sees no payload
+by construction.
 
 marshal is for the direction to the worker only: it is not safe against bytes
 that a worker wrote.  Imported in every worker, so it imports almost nothing.
@@ -16,6 +17,8 @@ from __future__ import annotations
 import pickle
 import struct
 from typing import Any, NamedTuple
+
+from .parcel import PARTS_MAX, Parcel
 
 CALLS = struct.Struct("<QQ")  # bytes of rows, bytes of blobs
 ANSWERS = struct.Struct("<QQ")  # answers (0: ready, or why not), bytes of blobs
@@ -39,6 +42,15 @@ OK, FAILED, FAILED_FOR_GOOD, RESULT_NOT_PICKLABLE, CALL_NOT_LOADABLE, WAS_REVOKE
 # Kinds of values.  Up to BOOL the value stands in the frame; the others are bytes until somebody asks.
 NONE, INT, FLOAT, BOOL, STR, BYTES, PICKLE, RAISED, DESCRIBED, UNLOADABLE = range(10)
 WITH_COSTS = 16  # flag: the blob begins with COSTS and the VALUE of what follows
+# Flags of a large answer, alone in its frame: the blob ends with the sizes of a parcel's parts, and the parts; or with
+# a `table`, for the parts are to be read where they stand in the worker's memory (freight.py)
+PARCEL, LENT = 32, 64
+FLAGS = WITH_COSTS | PARCEL | LENT
+ASK = 1 << 32  # in the place of the count of ANSWERS: no answer, but a job, and a table of where its call shall go
+# Parts of so many bytes together are moved from memory to memory: less is as fast by pipe (1 MiB takes thrice as long)
+MOVED_BYTES = 512 << 10
+TABLE_PARTS = 4 * (PARTS_MAX + 1)  # of one table, at most: a call and its prerequisites have more than one pickle
+TABLE_MAX = 16 * (TABLE_PARTS + 1)  # bytes: job, ticket, address and size of each part
 INT_MAX = 1 << 62
 STACK_GLOBAL = b"\x93"  # opcode: the pickle names a class or function, so loading it runs more than builtins
 
@@ -115,7 +127,38 @@ def decode(kind: int, payload: Any) -> Any:
         return str(payload, "utf-8", "surrogatepass")
     if kind == BYTES:
         return bytes(payload)
-    return loads(payload)
+    return payload.load() if type(payload) is Parcel else loads(payload)
+
+
+def numbers(values: list[int]) -> bytes:
+    """Return integers as bytes."""
+    return struct.pack(f"<{len(values)}q", *values)
+
+
+def table(ticket: int, addresses: list[int], sizes: list[int]) -> bytes:
+    """Return where parts stand in the worker's memory, as bytes.
+
+    Args:
+        ticket: what the parent writes into the page once they are moved.
+        sizes: as of `parcel.sizes_of`.
+    """
+    return numbers([ticket, *addresses, *sizes])
+
+
+def read_table(data: bytes | memoryview) -> tuple[int, list[tuple[int, int]]]:
+    """Return (ticket, (address, size) of each part) of a table that a worker wrote.
+
+    Raises:
+        ValueError: it is none.
+    """
+    count, rest = divmod(len(data) // 8 - 1, 2)
+    if rest or len(data) % 8 or not 1 <= count <= TABLE_PARTS:
+        raise ValueError(f"a table of {len(data)} bytes")
+    ticket, *found = struct.unpack(f"<{1 + 2 * count}q", data)
+    parts = list(zip(found[:count], found[count:], strict=True))
+    if min(found[:count]) <= 0 or sum(abs(size) for _, size in parts) > BLOB_BYTES_MAX:
+        raise ValueError("a table of parts that nobody has")
+    return ticket, parts
 
 
 # ---- Futures as arguments.  A Future pickles as `prerequisite(i)` while it is submitted (future.py).

@@ -22,7 +22,8 @@ from typing import Any
 
 from . import attempt, marker, rlimits, wire
 from .chunk import Ended
-from .codec import describe, encode, is_one_of, with_blobs
+from .codec import describe, encode, is_one_of
+from .freight import receive, send
 from .hygiene import Hygiene
 from .mainmodule import import_main, tell, tried
 from .marker import (
@@ -39,6 +40,7 @@ from .marker import (
     STARTED,
     VALUES_AT,
 )
+from .parcel import Parcel
 from .pipes import ANSWERS_FD, CALLS_FD, ERR_FD, FELL_THROUGH, LOG_FD, OUT_FD, leave, read_rest, write_all
 from .wire import ANSWERS, CALLS, COSTS, FACT, NONE, OK, VALUE, WITH_COSTS
 
@@ -111,13 +113,12 @@ class Loop:
                 continue
             if self.metered:
                 self.cpu_at = words[marker.CPU] = time.process_time_ns()
+            if type(call) is list or needs:
+                call, needs, at = receive(self, job, call, needs, blobs, at)
+                started = clock()  # a transfer is not the job's time
             words[STARTED] = started
             words[NUMBER] = self.completed
             words[RUNNING] = job  # last: it runs while number == completed
-            if type(call) is int:
-                call, at = blobs[at : at + call], at + call  # type: ignore[index, operator]
-            if needs:
-                needs, at = with_blobs(needs, blobs, at)
             if words[REVOKED] and self.is_revoked(job):
                 end, kind, raw, blob = wire.WAS_REVOKED, NONE, 0, None
             elif due and started >= due:
@@ -153,20 +154,20 @@ class Loop:
         words[RUNNING] = job
         return job in words[marker.REVOKED_AT : marker.REVOKED_END].tolist()
 
-    def attempt(self, fn: int, call: Any, needs: Any) -> tuple[int, int, int, bytes | None]:
+    def attempt(self, fn: int, call: Any, needs: Any) -> tuple[int, int, int, bytes | Parcel | None]:
         """Decode, call, encode; return (end, kind, raw, blob)."""
         end, unloadable = wire.CALL_NOT_LOADABLE, wire.UNLOADABLE
         try:
             if needs:
                 wire.prerequisites(needs)
             if fn < 0:
-                function, args, kwargs = pickle.loads(call)
+                function, args, kwargs = wire.decode(wire.PICKLE, call)
             else:
                 try:
                     function = self.functions[fn]
                 except KeyError:
                     function = self.functions[fn] = pickle.loads(self.pickled[fn])
-                args, kwargs = (call, None) if type(call) is tuple else pickle.loads(call)
+                args, kwargs = (call, None) if type(call) is tuple else wire.decode(wire.PICKLE, call)
             end, unloadable = wire.FAILED, wire.RAISED
             result = function(*args, **kwargs) if kwargs else function(*args)
             end, unloadable = wire.RESULT_NOT_PICKLABLE, wire.DESCRIBED
@@ -184,7 +185,7 @@ class Loop:
             if needs:
                 wire.prerequisites([])
 
-    def limited(self, fn: int, call: Any, needs: Any) -> tuple[int, int, int, bytes | None]:
+    def limited(self, fn: int, call: Any, needs: Any) -> tuple[int, int, int, bytes | Parcel | None]:
         """As `attempt`, under limits that the kernel holds."""
         file_bytes, open_files = self.about[8:]
         if file_bytes:  # the parent has emptied them (shell.output.Output.rewind)
@@ -196,9 +197,10 @@ class Loop:
             rlimits.set_back()
 
     def answer(
-        self, job: int, end: int, started: int, duration: int, kind: int, raw: int, costs: bytes, blob: bytes | None
-    ) -> None:
-        """Put a finished answer into the page; a large one goes straight to the pipe."""
+        self, job: int, end: int, started: int, duration: int, kind: int, raw: int, costs: bytes,
+        blob: bytes | Parcel | None,
+    ) -> None:  # fmt: skip
+        """Put a finished answer into the page; a large one goes straight to the parent."""
         words = self.words
         if costs or blob is not None:
             blob = blob or b""
@@ -207,15 +209,13 @@ class Loop:
                 self.flush()
             if size > marker.BLOBS_MAX:
                 words[marker.SENDING] = 1  # transfer is not the job's time
-                head = ANSWERS.pack(1, size) + FACT.pack(job, end, started, duration)
-                write_all(head + VALUE.pack(kind, size) + costs)
-                write_all(blob)
+                send(self, FACT.pack(job, end, started, duration), kind, costs, blob)
                 self.completed += 1
                 words[COMPLETED] = self.completed
                 words[marker.SENDING] = 0
                 return
             at = BLOBS_AT + self.blob_bytes
-            self.bytes[at : at + size] = costs + blob
+            self.bytes[at : at + size] = costs + blob  # type: ignore[operator]  # a parcel is larger
             raw = self.blob_bytes << 40 | size
             self.blob_bytes += size
         count = self.count
@@ -261,7 +261,7 @@ class Loop:
         """Something was printed or logged: the running job is examined, however often its function was silent."""
         self.heard = True
 
-    def examine(self, fn: int, duration: int, kind: int, raw: int, blob: bytes | None) -> bytes:
+    def examine(self, fn: int, duration: int, kind: int, raw: int, blob: bytes | Parcel | None) -> bytes:
         """Look what an attempt printed, cost and left behind; return that, and what value follows."""
         left = self.hygiene.collect(duration)  # first: a finaliser may speak, or crash
         spoke = self.capture and self.new_output()

@@ -161,9 +161,26 @@ def _user() -> tuple[None, str, dict[str, Any]]:
     return None, told, {"uid": uid}
 
 
+def _payloads() -> tuple[None, str, dict[str, Any]]:
+    from ..shell.freight import reaches
+
+    try:
+        child = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
+    except OSError as error:
+        return None, f"cannot be tried: {error}", {"direct": None}
+    try:
+        direct = reaches(child.pid)
+    finally:
+        child.communicate(b"\n")
+    why = "no process may look into its children"
+    told = "large ones go from memory to memory" if direct else f"large ones go by pipe, several times slower: {why}"
+    return None, told, {"direct": direct}
+
+
 LOOKS: tuple[tuple[str, Callable[[], tuple[bool | None, str, dict[str, Any]]]], ...] = (
     ("python", _python), ("kernel", _kernel), ("pidfd", _pidfd), ("/proc", _proc), ("cpus", _cpus),
     ("open files", _files), ("processes", _processes), ("memory", _memory), ("user", _user),
+    ("payloads", _payloads),
 )  # fmt: skip
 
 

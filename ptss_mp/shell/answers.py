@@ -19,6 +19,7 @@ from ..core.scheduler import ENDS
 from ..wire import ANSWERS, BLOB_BYTES_MAX, COSTS, FACT, VALUE
 from . import held
 from .clock import monotonic_ns
+from .freight import Freight, Move, Violation
 from .held import READ_BYTES
 from .output import Output
 from .report import Report
@@ -32,11 +33,7 @@ Row = tuple[int, int, int, int]
 Answer = tuple[int, Any, "Report | Row"]  # kind, payload, facts
 
 
-class Violation(Exception):
-    """A worker sent what no worker of ours sends."""
-
-
-class Answers:
+class Answers(Freight):
     """The answers of one worker.
 
     Attributes:
@@ -69,6 +66,7 @@ class Answers:
     )  # fmt: skip
 
     def __init__(self, answers_fd: int, page: mmap.mmap, output: Output, base_bytes: int) -> None:
+        super().__init__()
         self.answers_fd, self.page, self.output, self.base_bytes = answers_fd, page, output, base_bytes
         os.set_blocking(answers_fd, False)
         self.words = memoryview(page).cast("Q")
@@ -106,7 +104,7 @@ class Answers:
         What comes before a frame that is none of ours is good; that one is noted in `violation`, and nothing
         behind it is read: it may look like a frame.
         """
-        if self.violation:
+        if self.violation or self.move:
             self.dry = True
             return []
         try:
@@ -136,13 +134,20 @@ class Answers:
         at, size = 0, len(data)
         while size - at >= ANSWERS.size:
             count, blob = ANSWERS.unpack_from(data, at)
-            if count > marker.ANSWERS_MAX or blob > BLOB_BYTES_MAX:
+            asks = count == wire.ASK and blob <= wire.TABLE_MAX
+            if (count > marker.ANSWERS_MAX or blob > BLOB_BYTES_MAX) and not asks:
                 raise Violation(f"a frame that claims {count} answers and {blob} bytes")
-            end = at + ANSWERS.size + count * (FACT.size + VALUE.size) + blob
+            end = at + ANSWERS.size + (0 if asks else count * (FACT.size + VALUE.size)) + blob
             if size < end:
                 self.need = end - at
                 break
-            if count:
+            if asks:
+                if self.marked()[0]:
+                    raise Violation("a question while a job runs")
+                self.asked(bytes(data[at + ANSWERS.size : end]))
+            elif count == 1 and blob and VALUE.unpack_from(data, at + ANSWERS.size + FACT.size)[0] & wire.LENT:
+                self.offered(bytes(data[at + ANSWERS.size : end]))
+            elif count:
                 self.flushes += blob <= marker.BLOBS_MAX
                 rows += self.frame(data, at + ANSWERS.size, count, blob, found)
             else:
@@ -152,6 +157,21 @@ class Answers:
             self.partial = bytearray(data[at:])
             self.need = self.need or ANSWERS.size
             self.grew_at = monotonic_ns()
+
+    def landed(self, move: Move, answers: dict[int, Answer]) -> list[Row]:
+        """A move has ended: return the row that it completes, as `read` does."""
+        if move is not self.move:
+            return []
+        done, frame = self.settled()
+        if not (done and frame):
+            return []
+        found: dict[int, Answer] = {}
+        try:
+            blob = len(frame) - FACT.size - VALUE.size
+            return self._take(self.frame(frame, 0, 1, blob, found), found, answers)
+        except Violation as violation:
+            self.violation = str(violation)
+            return []
 
     def _take(self, rows: list[Row], found: dict[int, Answer], answers: dict[int, Answer]) -> list[Row]:
         """Return the rows that are news, their values noted; what was peeked at comes once more, and is not."""
@@ -170,6 +190,8 @@ class Answers:
                 else:
                     answers[job] = found[job]
             rows = news
+        for row in rows if self.stowed else ():
+            self.stowed.pop(row[0], None)  # what it did not ask for: the job was revoked
         self.answered += len(rows)
         self.last = rows or self.last
         if [row for row in rows if row[1] == wire.WAS_REVOKED and row[0] not in self.revoked]:
@@ -241,7 +263,9 @@ class Answers:
 
     def rests(self) -> bool:
         """Return True if the worker waits for calls, or has flushed more than was read: no frame is half written."""
-        return not self.words[marker.RUNNING] or self.words[marker.GENERATION] > self.flushes
+        words = self.words
+        idle = words[marker.STARTED] and not (words[marker.RUNNING] or words[marker.SENDING])
+        return bool(idle or words[marker.GENERATION] > self.flushes)
 
     def swallows(self, rested: bool) -> bool:
         """Return True, and note it, if what began a frame has taken whole ones for its rest.
@@ -255,8 +279,9 @@ class Answers:
 
     @property
     def receiving(self) -> bool:
-        """True while a large answer is on its way: that is not the job's time."""
-        return self.need > READ_BYTES and monotonic_ns() - self.grew_at < STALL_NS
+        """True while a large value is on its way: that is not the job's time."""
+        grew_at = self.move.grew_at if self.move else self.grew_at
+        return bool(self.move or self.need > READ_BYTES) and monotonic_ns() - grew_at < STALL_NS
 
     def _hello(self, blob: bytes) -> None:
         if blob:
@@ -317,7 +342,8 @@ class Answers:
         blob = self._part(blobs, raw, kind)
         report: Report | Row = row
         self.unfinished |= row[1] == wire.UNFINISHED
-        if kind & wire.WITH_COSTS:
+        flags, kind = kind & wire.FLAGS, kind & ~wire.FLAGS
+        if flags & wire.WITH_COSTS:
             if len(blob) < COSTS.size + VALUE.size:
                 raise Violation("an answer shorter than its costs")
             report = self._report(row, *COSTS.unpack_from(blob))
@@ -327,11 +353,11 @@ class Answers:
                 return wire.NONE, wire.scalar(kind, raw), report
         if kind > wire.UNLOADABLE:
             raise Violation(f"a value of kind {kind}")
-        return kind, bytes(blob), report
+        return kind, self.taken(kind, flags, blob), report
 
     def _part(self, blobs: memoryview, raw: int, kind: int) -> memoryview:
         offset, length = raw >> 40, raw & (1 << 40) - 1
-        if raw < 0 or kind > wire.UNLOADABLE | wire.WITH_COSTS or offset + length > len(blobs):
+        if raw < 0 or kind > wire.UNLOADABLE | wire.FLAGS or offset + length > len(blobs):
             raise Violation(f"a value of kind {kind} at {offset}, {length} bytes long, in {len(blobs)}")
         return blobs[offset : offset + length]
 

@@ -84,7 +84,7 @@ class Channel(Answers):
 
     # ---- to the worker
 
-    def send(self, rows: list[tuple[Any, ...]], blobs: list[bytes]) -> bool:
+    def send(self, rows: list[tuple[Any, ...]], blobs: list[Any]) -> bool:
         """Queue one frame and write what the pipe takes; return True if something is left."""
         body = marshal.dumps(rows)
         head = CALLS.pack(len(body), sum(map(len, blobs)))
@@ -212,10 +212,13 @@ class Channel(Answers):
         """Close all descriptors (in a fork of the program)."""
         self._close("answers_fd", "calls_fd", "pidfd")
         self.output.close()
+        if self.memory:
+            self.memory.close()
 
     def close(self) -> None:
         """Let go of everything."""
-        self.use = None  # no cycle: pool, channel, use, pool
+        self.use = self.memory = self.move = None  # no cycle: pool, channel, use, pool; a move may go on for a moment
+        self.land = bool
         self.abandon()
         self.words.release()
         self.limit_words.release()

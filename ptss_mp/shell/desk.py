@@ -29,6 +29,7 @@ from .answers import Row as AnswerRow
 from .callbacks import Callbacks
 from .channel import Channel
 from .clock import monotonic_ns
+from .freight import Move
 from .memfree import MemoryGate
 from .poller import Poller
 from .records import replay
@@ -60,6 +61,7 @@ class Desk:
         self.core, self.tee, self.name = core, tee, name
         self.futures: dict[int, Future[Any]] = {}
         self.inbox: deque[Any] = deque()  # Futures, and controls among them
+        self.landed: deque[tuple[Channel, Move]] = deque()  # moves of large values that have ended
         self.gone: deque[int] = deque()
         self.controls: deque[None] = deque()  # one for each control in the inbox
         self.ids = count(1)
@@ -113,6 +115,11 @@ class Desk:
         """End the loop's sleep."""
         if self.thread.ident is not None:
             self.poller.wake()
+
+    def arrived(self, channel: Channel, move: Move) -> None:
+        """Tell the loop that a large value was moved."""
+        self.landed.append((channel, move))
+        self.wake()
 
     def cancel(self, future: Future[Any]) -> bool:
         """Settle a Future as cancelled, if nobody else owns its end; the core is told."""

@@ -43,7 +43,7 @@ def dispatch(
         channel.violation = "an answer for a job that it still runs"
         return False
     rows: list[tuple[Any, ...]] = []
-    blobs: list[bytes] = []
+    blobs: list[Any] = []
     first = sent = channel.sent
     last, due, kill_at, limits = None, 0, 0, (0, 0, 0, 0)
     hurry, told = False, channel.use
@@ -72,7 +72,7 @@ def dispatch(
             told = tell_about(channel, future, rows, tokens)
         sent += 1
         future._pid = channel.pid
-        rows.append(call_row(future, kill_at, blobs))
+        rows.append(call_row(channel, future, kill_at, blobs))
     channel.limit(first, sent - first, now, kill_at, limits)
     channel.sent = sent
     channel.publish()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .. import wire
 from ..core.job import NEVER
 from ..core.tokens import Holding
+from ..parcel import Parcel, parts_of
 from .report import make_outcome
 
 if TYPE_CHECKING:
@@ -17,21 +18,19 @@ if TYPE_CHECKING:
     from .use import Use
 
 
-def call_row(future: Future[Any], due: int, blobs: list[bytes]) -> tuple[Any, ...]:
-    """Return the row of wire.CALLS; what is too long for it is appended to `blobs`."""
+def call_row(channel: Channel, future: Future[Any], due: int, blobs: list[Any]) -> tuple[Any, ...]:
+    """Return the row of wire.CALLS; what is too long for it is left to `Freight.stow`."""
     call, extra, number = future._result, future._extra, future._use.function.number
-    if type(call) is bytes:
-        if len(call) > wire.INLINE_BYTES:
-            blobs.append(call)
-            call = len(call)
-    elif type(call) is not tuple and call is not None:  # one number; None: cancelled in this moment
+    if type(call) is Parcel or (type(call) is bytes and len(call) > wire.INLINE_BYTES):
+        call = channel.stow(future._id, parts_of(call), blobs)
+    elif type(call) is not tuple and type(call) is not bytes and call is not None:  # a number; None: just cancelled
         call = (call,)
     if extra is None or not (extra.needs or extra.run):
         return future._id, number, call, None, due
     if extra.run:
         return future._id, number, call, [(wire.INT, extra.run.at, False)], due
     as_outcome = future._use.rules.run_if != "success"
-    return future._id, number, call, [_need(need, as_outcome, blobs) for need in extra.needs], due
+    return future._id, number, call, [_need(channel, future._id, n, as_outcome, blobs) for n in extra.needs], due
 
 
 def tell_about(
@@ -59,13 +58,16 @@ def tell_about(
     return channel.use
 
 
-def _need(future: Future[Any], as_outcome: bool, blobs: list[bytes]) -> tuple[int, Any, bool]:
-    """Return (kind, payload or its length, whether it stands among the blobs) of a settled prerequisite."""
+def _need(
+    channel: Channel, job: int, future: Future[Any], as_outcome: bool, blobs: list[Any]
+) -> tuple[int, Any, bool]:
+    """Return (kind, payload or what `Freight.stow` says of it, whether it is the latter) of a settled prerequisite."""
+    kind: int
+    payload: Any
     if as_outcome:
         kind, payload = wire.PICKLE, pickle.dumps(replace(make_outcome(future), _cause=None), 5)
     else:
         kind, payload = future._kind, future._result
     if kind > wire.BOOL and len(payload) > wire.INLINE_BYTES // 64:  # 64 jobs of 64 needs each stay under 4 MiB
-        blobs.append(payload)
-        return kind, len(payload), True
+        return kind, channel.stow(job, parts_of(payload), blobs), True
     return kind, payload, False

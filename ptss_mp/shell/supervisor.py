@@ -12,6 +12,7 @@ import pickle
 import select
 import threading
 from collections.abc import Callable
+from functools import partial
 from logging import CRITICAL, INFO, WARNING
 from typing import TYPE_CHECKING, Any
 
@@ -103,6 +104,8 @@ class Supervisor(Desk):
             handle(what)
         if self.halted:
             self.refuse()
+        if self.landed:
+            self._unload()
         self.events += self.taken()
         if self.events and not self.broken:
             events, self.events = self.events, []  # what obeying brings about is told in the next turn
@@ -170,6 +173,7 @@ class Supervisor(Desk):
             self._unborn(number, f"a worker's descriptors find no room here (ulimit -n): {error}")
             return
         channel.given = self.core.workers[number].queue
+        channel.land = partial(self.arrived, channel)
         self.channels[number] = channel
         self.poller.watch(channel.answers_fd, ANSWERS_RANK, self._readable, channel)
         self.poller.watch(channel.pidfd, DEATH_RANK, self._pidfd_fired, channel)
@@ -250,6 +254,16 @@ class Supervisor(Desk):
             self._expel(channel)
         elif channel.ready and not was_ready:
             self.events.append(on.WorkerReady(monotonic_ns(), channel.number))
+
+    def _unload(self) -> None:
+        """Take large answers that are here by now; let workers go on whose calls are there."""
+        while self.landed:
+            channel, move = self.landed.popleft()
+            if not channel.buried:
+                found: dict[int, Answer] = {}
+                self._answered(channel, channel.landed(move, found), found)
+                if channel.violation:
+                    self._expel(channel)
 
     def _expel(self, channel: Channel) -> None:
         self.callbacks.log(INFO, "worker %d sent %s", channel.pid, channel.violation or "nothing, and closed its pipe")

@@ -20,7 +20,9 @@ PROMISES = [
     "a job runs in a process of its own", "a crash costs one job", "a hang is killed at its timeout",
     "what a job started dies with it", "nothing is left at the end",
 ]  # fmt: skip
-MACHINE = ["python", "kernel", "pidfd", "/proc", "cpus", "open files", "processes", "memory", "user"]
+MACHINE = [
+    *("python", "kernel", "pidfd", "/proc", "cpus", "open files", "processes", "memory", "user", "payloads"),
+]
 
 LIMITS = ["timeout", "deadline", "memory", "cpu_time", "processes", "open_files", "file_size"]
 

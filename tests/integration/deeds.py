@@ -7,6 +7,7 @@ import ctypes
 import dataclasses
 import mmap
 import os
+import pickle
 import random
 import signal
 import subprocess
@@ -1268,3 +1269,70 @@ def forges_part(what: str, i: int) -> int:
 
         chunk.Chunk.__call__ = call
     return i
+# ---- large values
+
+
+class Block:
+    """Shows its bytes as a buffer, as an array does."""
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+
+    def __reduce_ex__(self, protocol: int) -> Any:
+        return Block, (pickle.PickleBuffer(self.data),)
+
+
+def echo(value: Any) -> Any:
+    return value
+
+
+def write_into(block: Block) -> Block:
+    """Write into the argument, and give it back."""
+    block.data[:3] = b"job"
+    return block
+
+
+def first_bytes(block: Block) -> bytes:
+    return bytes(block.data[:3])
+
+
+def give(size: int) -> bytes:
+    return b"x" * size
+
+
+def give_block(size: int) -> Block:
+    return Block(bytearray(b"x" * size))
+
+
+def fail_at_length(size: int) -> None:
+    raise ValueError("x" * size)
+
+
+def undump() -> None:
+    """Let no process without the capability look into this one (PR_SET_DUMPABLE)."""
+    ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
+
+
+def offer_what_is_nowhere(size: int) -> int:
+    """Offer memory that this process has not; then end as if nothing was."""
+    from ptss_mp import marker
+    from ptss_mp.wire import ANSWERS, BYTES, FACT, LENT, VALUE, table
+
+    words = _page()
+    body = table(1 << 40, [1 << 46], [-size])
+    head = FACT.pack(words[marker.RUNNING], 0, time.monotonic_ns(), 1) + VALUE.pack(BYTES | LENT, len(body))
+    os.write(4, ANSWERS.pack(1, len(body)) + head + body)
+    while words[marker.TICKET] | 1 != 1 << 40 | 1:
+        time.sleep(0.001)
+    return words[marker.TICKET] & 1
+
+
+def ask_for(job: int, size: int) -> None:
+    """Ask for another job's call."""
+    from ptss_mp.wire import ANSWERS, ASK, numbers, table
+
+    place = bytearray(size)
+    at = ctypes.addressof(ctypes.c_char.from_buffer(place))
+    body = numbers([job]) + table(1 << 40, [at], [size])
+    os.write(4, ANSWERS.pack(ASK, len(body)) + body)
+    time.sleep(HANG)

@@ -69,6 +69,14 @@ def test_any_facts_and_values_in_a_frame(rows: list[tuple[int, ...]], blob: byte
     feed(ANSWERS.pack(len(rows), len(blob)) + facts + values + blob, cuts)
 
 
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from((wire.LENT, wire.LENT | wire.WITH_COSTS, wire.PARCEL)), WORD, st.binary(max_size=300))
+def test_any_bytes_in_the_place_of_a_table(flags: int, kind: int, body: bytes) -> None:
+    values = VALUE.pack(kind & 15 | flags, len(body))
+    feed(ANSWERS.pack(1, len(body)) + FACT.pack(7, 0, 10, 5) + values + body, [])
+    feed(ANSWERS.pack(wire.ASK, len(body)) + body, [])
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**32), WORD, WORD)
 def test_any_bytes_in_the_page(seed: int, count: int, blob: int) -> None:

@@ -11,7 +11,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "ptss_mp"
 
 WORDS = {"errors", "units", "resources", "retrying", "declare", "rules"}
-BYTES = {"wire", "marker"}
+BYTES = {"wire", "marker", "parcel"}
 BELOW = {"*"}  # everything but cli and __main__
 
 # room -> what of ours it may import.  A folder stands for all its modules, unless one has a row of its own.
@@ -23,34 +23,42 @@ ROOMS: dict[str, set[str]] = {
     "declare": {"errors", "resources", "retrying", "units"},
     "rules": {"declare", "errors", "resources", "retrying", "rlimits", "units"},
     "rlimits": set(),
-    "wire": set(),
+    "memory": set(),
+    "parcel": {"memory"},
+    "wire": {"parcel"},
     "marker": {"wire"},
-    "outcome": {"errors", "wire"},
+    "outcome": {"errors", "parcel", "wire"},
     "core.events": {"core.job"},
     "core.commands": {"core.tokens"},
     "core": {"errors", "core"},
     "pickling": set(),
-    "codec": {"wire", "pickling"},
+    "codec": {"wire", "parcel", "pickling"},
+    "freight": BYTES | {"memory", "pipes", "worker"},
     "settings": {"pipes"},
     "hygiene": {"logs", "settings"},
     "pipes": {"rlimits"},
     "logs": {"pipes", "rlimits"},
     "attempt": {"errors", "marker", "units"},
     "mainmodule": {"wire", "codec", "pipes"},
-    "worker": BYTES | {"attempt", "codec", "hygiene", "mainmodule", "pipes", "rlimits"},
+    "chunk": BYTES | {"attempt", "codec", "pickling"},
+    "worker": BYTES | {"attempt", "chunk", "codec", "freight", "hygiene", "mainmodule", "pipes", "rlimits"},
     "warden": BYTES | {"attempt", "codec", "logs", "mainmodule", "pipes", "rlimits", "worker", "warden"},
-    "shell": BYTES | WORDS | {"outcome", "core", "shell", "logs", "warden.protocol", "warden.kernel", "warden.proc"},
+    "shell": BYTES
+    | WORDS
+    | {"chunk", "memory", "outcome", "core", "shell", "logs", "warden.protocol", "warden.kernel", "warden.proc"},
     "observe": {"errors", "outcome", "core.commands", "core.events", "core.story", "shell.clock", "observe"},
     "future": {"wire", "outcome", "shell.report"},
-    "submission": {"declare", "errors", "units", "outcome", "future", "core.job", "pickling", "shell"},
+    "submission": {"declare", "errors", "units", "outcome", "future", "core.job", "parcel", "pickling", "shell"},
     "handlers": set(),
     "life": {"handlers", "outcome", "pool", "units"},
     "pool": {"declare", "errors", "rules", "wire", "future", "core", "handlers", "pickling", "shell"},
     "making": WORDS | {"core", "pool", "submission"},
-    "mapping": {"errors", "units", "future", "outcome", "core.job", "observe.progress"},
+    "mapping": {"chunking", "errors", "units", "future", "outcome", "core.job", "observe.progress"},
+    "chunking": {"chunk", "core.job", "declare", "errors", "future", "mapping", "outcome", "shell"},
     "host": {"shell.hire", "warden"},
     "view": WORDS
-    | {"core.job", "future", "host", "life", "making", "mapping", "observe", "pool", "shell", "submission", "wire"},
+    | {"chunk", "core.job", "future", "host", "life", "making", "mapping", "observe", "parcel", "pool", "shell"}
+    | {"submission", "wire"},
     "executor": {"declare", "making", "rules", "units", "view"},
     "joblib": {"declare", "errors", "executor", "future", "pool", "view"},
     "jobsimport": {"declare", "errors", "pickling", "retrying"},
