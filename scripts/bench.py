@@ -5,8 +5,9 @@
     python scripts/bench.py --prices                   what each guarantee of ptss_mp costs
     pip install '.[bench]'                             the other pools
 
-Each measurement is made in a process of its own, one after another; rounds take turns, so that what else the machine
-does hits all alike.  Told are medians over the rounds.  Ratios say more than numbers, and those of a busy machine say little.
+Each measurement is made in a process of its own, one after another; in each round all take a turn, so that what else
+the machine does hits all alike.  Told are medians over the rounds.  Trust ratios more than numbers, and neither on a
+machine that is busy with something else.
 """
 
 import argparse
@@ -14,17 +15,15 @@ import importlib.util
 import json
 import os
 import platform
+import signal
 import sys
 from pathlib import Path
-
-sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
 
 from benchmarks import report
 from benchmarks.measures import MEASURES
 from benchmarks.peers import OURS, PEERS
 from benchmarks.prices import PRICES, SHARES
 from benchmarks.rounds import pairs, rounds
-from benchmarks.single import BARE
 
 
 def arguments():
@@ -99,6 +98,7 @@ def measurable(names):
 
 def main():
     args = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # not without ending what is being measured
     if args.prices:
         wanted = {("noop", name): max(1, int(20_000 * args.size * SHARES.get(name, 1))) for name in PRICES}
     else:

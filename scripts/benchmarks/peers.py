@@ -3,8 +3,9 @@
 A pool is started with its own defaults and the start method "fork" where it has a choice, which is the fastest that
 each of them has.  `offers` says what it can do at all:
 
+    start     a pool, its first job and its end
     futures   single jobs and their results
-    map       many items in one call
+    map       many items in one call, several of them in a message
     timeout   a job that takes too long is ended, and its worker with it
     urgent    a job may be more important than those that wait
     crash     there is a way on after the death of a worker
@@ -12,6 +13,7 @@ each of them has.  `offers` says what it can do at all:
 """
 
 import concurrent.futures
+import functools
 import importlib.util
 import multiprocessing
 
@@ -24,7 +26,7 @@ class Peer:
     name = ""
     module = ""  # to be importable, for this peer to be there
     install = ""  # the command that brings it
-    offers = frozenset({"futures", "map", "crash"})
+    offers = frozenset({"start", "futures", "map", "crash"})
 
     @classmethod
     def installed(cls):
@@ -61,8 +63,14 @@ class Peer:
 
 
 class PtssMp(Peer):
-    name, module, install = "ptss_mp", "ptss_mp", "pip install ."
-    offers = frozenset({"futures", "map", "timeout", "urgent", "crash", "fresh"})
+    """The checkout beside this script, installed or not."""
+
+    name, module = "ptss_mp", "ptss_mp"
+    offers = frozenset({"start", "futures", "map", "timeout", "urgent", "crash", "fresh"})
+
+    @classmethod
+    def installed(cls):
+        return True
 
     def __init__(self, workers, *, executor=None, options=None):
         self.executor, self.given = executor or {}, options or {}
@@ -73,13 +81,10 @@ class PtssMp(Peer):
 
         self.whole = Executor(self.workers, **self.executor)
         self.pool = self.whole.options(**self.given) if self.given else self.whole
+        self.view = functools.cache(lambda timeout, urgent: self.pool.options(timeout=timeout, priority=10 * urgent))
 
     def submit(self, fn, *args, timeout=None, urgent=False):
-        view = self.pool
-        if timeout:
-            view = view.options(timeout=timeout)
-        if urgent:
-            view = view.options(priority=10)
+        view = self.view(timeout, urgent) if timeout or urgent else self.pool
         return view.submit(fn, *args)
 
     def map(self, fn, items):
@@ -90,14 +95,14 @@ class PtssMp(Peer):
 
 
 class ProcessPool(Peer):
-    name, module, install = "ProcessPoolExecutor", "concurrent.futures", ""
+    name, module = "ProcessPoolExecutor", "concurrent.futures"
 
     def start(self):
         self.pool = concurrent.futures.ProcessPoolExecutor(self.workers, multiprocessing.get_context("fork"))
 
 
 class MpPool(Peer):
-    name, module, install = "mp.Pool", "multiprocessing", ""
+    name, module = "mp.Pool", "multiprocessing"
 
     def start(self):
         self.pool = multiprocessing.get_context("fork").Pool(self.workers)
@@ -118,7 +123,7 @@ class MpPool(Peer):
 
 class Pebble(Peer):
     name, module, install = "Pebble", "pebble", "pip install pebble"
-    offers = frozenset({"futures", "map", "timeout", "crash"})
+    offers = frozenset({"start", "futures", "map", "timeout", "crash"})
 
     def start(self):
         from pebble import ProcessPool as Pool
@@ -150,7 +155,7 @@ class Loky(Peer):
 
 class Billiard(MpPool):
     name, module, install = "billiard", "billiard", "pip install billiard"
-    offers = frozenset({"futures", "map", "timeout", "crash"})
+    offers = frozenset({"start", "futures", "map", "timeout", "crash"})
 
     def start(self):
         from billiard.pool import Pool
@@ -163,7 +168,7 @@ class Billiard(MpPool):
 
 class Mpire(MpPool):
     name, module, install = "mpire", "mpire", "pip install mpire"
-    offers = frozenset({"futures", "map", "timeout"})
+    offers = frozenset({"start", "futures", "map", "timeout"})
 
     def start(self):
         from mpire import WorkerPool
@@ -182,7 +187,7 @@ class Mpire(MpPool):
 
 class Deadpool(Peer):
     name, module, install = "Deadpool", "deadpool", "pip install deadpool-executor"
-    offers = frozenset({"futures", "map", "timeout", "urgent", "crash"})
+    offers = frozenset({"start", "futures", "timeout", "urgent", "crash"})  # its map takes item by item
 
     def start(self):
         from deadpool import Deadpool as Pool
@@ -196,7 +201,7 @@ class Deadpool(Peer):
 
 class Joblib(Peer):
     name, module, install = "joblib", "joblib", "pip install joblib"
-    offers = frozenset({"map"})
+    offers = frozenset({"start", "map"})
 
     def start(self):
         from joblib import Parallel

@@ -11,11 +11,19 @@ def _price(options=None, **executor):
     return functools.partial(PtssMp, executor=executor, options=options)
 
 
+class Anew(PtssMp):
+    """Asks for a view at each job, in the place of one for all."""
+
+    def submit(self, fn, *args, timeout=None, urgent=False):
+        return self.pool.options(timeout=30).submit(fn, *args)
+
+
 PRICES = {
     DEFAULT: _price(),
     "capture=True": _price(capture=True),
     "capture=False": _price(capture=False),
     "timeout=30": _price({"timeout": 30}),
+    "timeout=30, options() for each job": Anew,
     "deadline=60": _price({"deadline": 60}),
     "priority=1": _price({"priority": 1}),
     "retries=1": _price({"retries": 1}),

@@ -106,8 +106,9 @@ def prices(found, marks=False):
         more = f"{values['all_us'] - base:+.1f}" if base and name != DEFAULT else ""
         table.append([name, *(number(values[value]) for value, _ in PARTS), more])
     if marks:
-        return "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|"] + [
-            f"| `{row[0]}` | {' | '.join(row[1:])} |" for row in table[1:]
-        ])  # fmt: skip
-    return "\n".join("".join([f"{row[0]:36}", *(f"{cell:>18}" if n == 5 else f"{cell:>10}" for n, cell in
-                              enumerate(row[1:]))]) for row in table)  # fmt: skip
+        return "\n".join(
+            [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+            + [f"| {name} | {' | '.join(cells)} |" for name, *cells in table[1:]]
+        )
+    return "\n".join(f"{name:40}" + "".join(f"{cell:>{len(title) + 4}}" for cell, title in zip(cells, head[1:],
+                     strict=True)) for name, *cells in table)  # fmt: skip

@@ -1,5 +1,6 @@
 """All measurements again and again, one after another, each in a process of its own and with an end."""
 
+import contextlib
 import json
 import os
 import signal
@@ -8,9 +9,8 @@ import sys
 from pathlib import Path
 
 from .measures import MEASURES
-from .single import BARE
+from .single import BARE, CAP_S
 
-CAP_S = 120  # the slowest pool here needs a quarter of it; one that hangs shall not stop the others
 SCRIPTS = Path(__file__).resolve().parents[1]
 
 
@@ -27,10 +27,11 @@ def pairs(measures, peers, size):
 def take(measure, peer, count, workers):
     """Measure once; return its numbers, or a text that says why there are none."""
     path = os.pathsep.join(filter(None, (str(SCRIPTS), str(SCRIPTS.parent), os.environ.get("PYTHONPATH"))))
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     process = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.single", measure, peer, str(count), str(workers)],
-        env=os.environ | {"PYTHONPATH": path}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True,
+        env=environ | {"PYTHONPATH": path},  # with bytecode: to compile all modules takes longer than to start a pool
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     try:
         out, err = process.communicate(timeout=CAP_S)
@@ -46,10 +47,8 @@ def take(measure, peer, count, workers):
 
 def _end(process):
     """End what is left of a measurement: some pools leave workers behind when they are given up."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait()
     process.stdout.close()
     process.stderr.close()

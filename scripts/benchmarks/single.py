@@ -7,6 +7,7 @@ Prints its numbers as one line of JSON; whatever ends it otherwise is a failed m
 
 import json
 import resource
+import signal
 import sys
 
 from .measures import MEASURES
@@ -14,9 +15,11 @@ from .peers import PEERS
 from .prices import PRICES
 
 BARE = "bare means"
+CAP_S = 120  # the slowest pool here needs a quarter of it; one that hangs shall not stop the others
 
 
 def main(measure, peer, count, workers):
+    signal.alarm(CAP_S)
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # jobs crash here
     asked = MEASURES[measure]
     if peer == BARE:
