@@ -239,7 +239,7 @@ def crash(make, count, _workers, **settings):
             try:
                 pool.submit(jobs.die, stamp.name)
                 pool.result(pool.submit(jobs.noop, 0))
-            except Exception:  # this pool is broken by a crash: another one, then
+            except Exception:  # the crash was another job's too: that one is made again
                 pool.again()
                 pool.result(pool.submit(jobs.noop, 0))
             times.append(time.monotonic() - float(os.pread(stamp.fileno(), 64, 0)))

@@ -54,9 +54,7 @@ class Peer:
         return max(1, len(items) // (4 * self.workers))
 
     def again(self):
-        """Go on after a crash that broke the pool."""
-        self.pool.shutdown(wait=False)
-        self.start()
+        """Go on after a crash that cost other jobs than its own; most pools have healed by themselves."""
 
     def close(self):
         self.pool.shutdown(cancel_futures=True)
@@ -100,6 +98,10 @@ class ProcessPool(Peer):
     def start(self):
         self.pool = concurrent.futures.ProcessPoolExecutor(self.workers, multiprocessing.get_context("fork"))
 
+    def again(self):
+        self.pool.shutdown(wait=False)
+        self.start()
+
 
 class MpPool(Peer):
     name, module = "mp.Pool", "multiprocessing"
@@ -141,7 +143,7 @@ class Pebble(Peer):
         self.pool.join()
 
 
-class Loky(Peer):
+class Loky(ProcessPool):
     name, module, install = "loky", "loky", "pip install loky"
 
     def start(self):

@@ -9,10 +9,9 @@ from .single import BARE
 
 
 def median(samples, value):
-    """Return the median of a number over the rounds; None where a round failed."""
-    if not samples or any(isinstance(sample, str) for sample in samples):
-        return None
-    return statistics.median(sample[value] for sample in samples)
+    """Return the median of a number over the rounds that did not fail; None if all did."""
+    numbers = [sample[value] for sample in samples if not isinstance(sample, str)]
+    return statistics.median(numbers) if numbers else None
 
 
 def ratio(figure, ours, theirs):
@@ -78,11 +77,12 @@ def markdown(found):
 
 
 def failures(found):
-    """Return a line for each measurement that failed in some round."""
+    """Return a line for each measurement that failed."""
     return [
-        f"{peer}: {measure}: {next(sample for sample in samples if isinstance(sample, str))}"
+        f"{peer}: {measure}: {sample}"
         for (measure, peer), samples in found.items()
-        if any(isinstance(sample, str) for sample in samples)
+        for sample in samples
+        if isinstance(sample, str)
     ]
 
 
