@@ -11,6 +11,7 @@ machine that is busy with something else.
 """
 
 import argparse
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -69,6 +70,12 @@ def machine():
     return f"{cores} cores, {model}, Linux {platform.release()}, Python {platform.python_version()}"
 
 
+def versions(found):
+    """Name the versions of what is not the standard library's, nor ours."""
+    peers = [PEERS[name] for name in dict.fromkeys(peer for _, peer in found) if name in PEERS and PEERS[name].install]
+    return "".join(f", {peer.name} {importlib.metadata.version(peer.install.split()[-1])}" for peer in peers)
+
+
 def progress(text):
     """Show on a terminal what is being measured."""
     if sys.stderr.isatty():
@@ -105,7 +112,7 @@ def main():
         wanted = pairs(measurable(args.metrics), there(args.peers), args.size)
     found = rounds(wanted, args.rounds, args.workers, progress)
     progress("")
-    print(f"{machine()}; {args.workers} workers, medians of {args.rounds} rounds")
+    print(f"{machine()}; {args.workers} workers, medians of {args.rounds} rounds{versions(found)}")
     if args.prices:
         print(report.prices(found, args.markdown))
     else:
