@@ -70,6 +70,11 @@ def machine():
     return f"{cores} cores, {model}, Linux {platform.release()}, Python {platform.python_version()}"
 
 
+def least(found):
+    """Return how many rounds there were of each measurement at least; whoever interrupts them has fewer."""
+    return min(map(len, found.values()))
+
+
 def versions(found):
     """Name the versions of what is not the standard library's, nor ours."""
     peers = [PEERS[name] for name in dict.fromkeys(peer for _, peer in found) if name in PEERS and PEERS[name].install]
@@ -105,14 +110,14 @@ def measurable(names):
 
 def main():
     args = arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # not without ending what is being measured
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what was measured until then is told
     if args.prices:
         wanted = {("noop", name): max(1, int(20_000 * args.size * SHARES.get(name, 1))) for name in PRICES}
     else:
         wanted = pairs(measurable(args.metrics), there(args.peers), args.size)
     found = rounds(wanted, args.rounds, args.workers, progress)
     progress("")
-    print(f"{machine()}; {args.workers} workers, medians of {args.rounds} rounds{versions(found)}")
+    print(f"{machine()}; {args.workers} workers, medians of {least(found)} rounds{versions(found)}")
     if args.prices:
         print(report.prices(found, args.markdown))
     else:

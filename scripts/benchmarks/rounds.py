@@ -62,9 +62,10 @@ def rounds(wanted, number, workers, tell=lambda text: None):
     """
     found = {pair: [] for pair in wanted}
     order = list(wanted)
-    for turn in range(number):
-        for nth in range(len(order)):
-            measure, peer = pair = order[(nth + turn) % len(order)]  # nobody always comes first
-            tell(f"round {turn + 1} of {number}, {nth + 1} of {len(order)}: {measure}, {peer}")
-            found[pair].append(take(measure, peer, wanted[pair], workers))
+    with contextlib.suppress(KeyboardInterrupt):  # what was measured until then is told
+        for turn in range(number):
+            for nth in range(len(order)):
+                measure, peer = pair = order[(nth + turn) % len(order)]  # nobody always comes first
+                tell(f"round {turn + 1} of {number}, {nth + 1} of {len(order)}: {measure}, {peer}")
+                found[pair].append(take(measure, peer, wanted[pair], workers))
     return found

@@ -7,12 +7,14 @@ them there are more rounds; a ratio that is lost stays below half of its figure 
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from support import children_of, until
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 sys.path.append(str(SCRIPTS))
@@ -104,6 +106,20 @@ def test_the_bench_tells_what_options_cost():
     assert (run.returncode, run.stderr) == (0, "")
     assert "\ncapture=False " in run.stdout
     assert "\nfresh=True " in run.stdout
+
+
+def test_the_bench_tells_what_it_has_when_it_is_interrupted(tmp_path: Path):
+    file = tmp_path / "numbers.json"
+    command = [sys.executable, str(SCRIPTS / "bench.py"), "--metrics", "noop", "--peers", "mp.Pool", "--size", "0.001"]
+    with subprocess.Popen(
+        [*command, "--rounds", "100000", "--json", str(file)], stdout=subprocess.PIPE, text=True
+    ) as run:
+        until(lambda: children_of(run.pid), "a measurement")
+        run.send_signal(signal.SIGINT)
+        out, _ = run.communicate(timeout=CAP_S)
+    assert run.returncode == 0
+    assert out.startswith(tuple("0123456789"))
+    assert len(json.loads(file.read_text())["measured"]) == 2
 
 
 @pytest.mark.parametrize("args", [("--peers", "nobody"), ("--metrics", "noop,"), ("--rounds", "0"), ("--size", "2")])
