@@ -69,7 +69,7 @@ class Ends(Lending):
     def _keep_time(self) -> None:
         """Bring everything up to `now`; an end may make jobs ready whose own deadline has passed too."""
         now, work = self.now, self.work
-        while now >= min(self.releases.next_at, self.expiries.next_at, self.ready.expires_at) and not work.over():
+        while now >= self._timed_at() and not work.over():
             for job in self.releases.due(now):
                 self._push(job, self.delayed.pop(job))
             for job in self.expiries.due(now):
@@ -77,6 +77,13 @@ class Ends(Lending):
                     self._end(job, "deadline")
             for job in self.ready.expired(now):
                 self._end(job, "deadline", gone=True)
+
+    def _timed_at(self) -> int:
+        """Return the earliest instant at which time alone makes something true."""
+        at = self.ready.expires_at
+        if self.releases:
+            at = min(at, self.releases.next_at)
+        return min(at, self.expiries.next_at) if self.expiries else at
 
     # ------------------------------------------------------------------ what goes on
 

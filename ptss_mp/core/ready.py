@@ -52,7 +52,11 @@ class ReadyQueue:
 
     def __len__(self) -> int:
         """Return the number of entries, dead ones included."""
-        return len(self._run) + len(self._later) + len(self.heap) + len(self.soft)
+        heap, soft = self.heap, self.soft  # their own `__len__` would double what a job made at once costs here
+        return len(self._run) + len(self._later) + len(heap.main) + len(heap.kept) + len(soft.main) + len(soft.kept)
+
+    def __bool__(self) -> bool:
+        return bool(self._run) or len(self) > 0
 
     # ---- in
 

@@ -121,7 +121,7 @@ class Scheduler(Arrivals):
         """The instant at which `Fired` is wanted if nothing happens before; NEVER if nothing can."""
         if self.behind:
             return self.now
-        at = min(self.releases.next_at, self.expiries.next_at, self.ready.expires_at, self.stop_at)
+        at = min(self._timed_at(), self.stop_at)
         for worker in self.workers.values():
             at = min(at, worker.watch)
         return at if self.hire_at <= self.now else min(at, self.hire_at)

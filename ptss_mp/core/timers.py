@@ -35,6 +35,9 @@ class Timers:
     def __len__(self) -> int:
         return len(self._heap)
 
+    def __bool__(self) -> bool:
+        return bool(self._heap.main or self._heap.kept)
+
     def push(self, at: int, job: int) -> None:
         """Wake `job` at the instant `at`."""
         self._heap.push(at << ID_BITS | job)
