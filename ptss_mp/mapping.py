@@ -1,8 +1,9 @@
 """`map` and `map_outcomes`: a job for each item of an iterable, and their ends given back one by one.
 
-The input is pulled in the consumer's thread.  An item is a job of its own
-whatever the chunk size: options, blame and retries hold for it alone, and
-short jobs travel to the workers in batches anyway.
+The input is pulled in the consumer's thread.  An item is a job of its own:
+options, blame and retries hold for it alone, and short jobs travel to the
+workers in batches anyway.  `map` with a chunk size other than 1 may send runs
+of items as one job (chunking.py), of which the same is true.
 
 What ends the input early (an exception of its own, a refusal of `submit`) is
 raised when all that was accepted before has been given back: nothing is lost.
@@ -64,7 +65,11 @@ class Maps(cf.Executor):
 
         Args:
             timeout: seconds from now within which each result must be had.
-            chunksize: None or a number from 1; short jobs travel in batches anyway, and each item is a job of its own.
+            chunksize: 1: an item is a job.  None, or a greater number as a bound: short items travel in chunks that
+                count as one job (in `status`, `metrics`, `max_pending`); for functions of some microseconds, thirty times
+                as many in a second.  Blame, timeout, order and results are each item's all the same.  What options
+                have to look after for each attempt, and what shows `progress`, goes item by item.  One thread at a
+                time may ask for the next.
             buffersize: at most so many jobs submitted and not yet yielded; None: all at once.
             progress: as in `map_outcomes`.
 
@@ -99,7 +104,7 @@ class Maps(cf.Executor):
         Args:
             iterables: one: an item is what it gives; several: a tuple; the shortest ends them.
             ordered: yield in input order, else as they settle.
-            chunksize: as in `map`.
+            chunksize: taken as in `map`; each item is a job all the same, for it has an Outcome of its own.
             buffersize: at most so many items accepted and not yet yielded; None: 64 per worker.
             progress: True: a line on stderr, if that is a terminal.  Or a callable, called with
                 (done, total or None, Outcome) as each is yielded; or an object with `update`, such as a
