@@ -81,7 +81,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _unexpected(error: Exception) -> int:
     """Say what nobody reckoned with: the machine is full, or we are to blame; return the exit status."""
     what = f"{type(error).__name__}: {error}"
-    full = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in SHORTAGES)
+    # A module that is compiled where memory ends is told as one that is written wrong (CPython 3.11).
+    full = isinstance(error, MemoryError | SyntaxError) or (isinstance(error, OSError) and error.errno in SHORTAGES)
     if full or any(words in what for words in SHORTAGE_WORDS):
         text.say(f"ptss-mp: this machine has no room for it: {what}", "ERROR")
         return Exit.CANNOT_CREATE

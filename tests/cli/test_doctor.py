@@ -57,7 +57,7 @@ def test_extras_are_those_of_which_something_is_used():
     declared = {
         extra: tuple(re.match(r"[\w.-]+", package)[0] for package in packages)
         for extra, packages in project["optional-dependencies"].items()
-        if extra not in ("all", "test", "neighbours")  # the last two are for tests
+        if extra not in ("all", "test", "neighbours", "bench")  # the last three are for tests and measurements
     }
     sources = [path.read_text() for folder in ("ptss_mp", "examples") for path in (REPOSITORY / folder).rglob("*.py")]
 
