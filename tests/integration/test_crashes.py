@@ -323,7 +323,7 @@ def test_noise_before_a_death_counts_whichever_is_heard_first(pool):
     ex.submit(deeds.double, 1).result(CAP_S)
     future = ex.submit(deeds.forge_failure_late)
     until(lambda: future.running(), "running")
-    deeds.holding.usleep(300_000)
+    deeds.holding.usleep(900_000)
     outcome = future.outcome(CAP_S)
     assert (outcome.status, outcome.exit_code) == ("protocol", 3)
     assert "exited with status 3" in outcome.error
