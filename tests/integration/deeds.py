@@ -629,7 +629,7 @@ def forge_failure(last: bool) -> str:
 
 def forge_failure_late() -> None:
     """As `forge_failure`, after a while, and die of it."""
-    time.sleep(0.4)
+    time.sleep(0.1)
     forge_failure(True)
 
 

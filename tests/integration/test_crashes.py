@@ -318,15 +318,16 @@ def test_a_job_cannot_say_that_the_main_module_cannot_be_imported(pool, last):
 
 
 def test_noise_before_a_death_counts_whichever_is_heard_first(pool):
-    """The parent is held up until both are there; the warden's word of the death is then read first."""
+    """The parent is held up until both are there; the warden's word of the death may then be read first."""
     ex = pool(1)
     ex.submit(deeds.double, 1).result(CAP_S)
-    future = ex.submit(deeds.forge_failure_late)
-    until(lambda: future.running(), "running")
-    deeds.holding.usleep(900_000)
-    outcome = future.outcome(CAP_S)
-    assert (outcome.status, outcome.exit_code) == ("protocol", 3)
-    assert "exited with status 3" in outcome.error
+    for _ in range(3):
+        future = ex.submit(deeds.forge_failure_late)
+        until(lambda future=future: future.running(), "running")
+        deeds.holding.usleep(400_000)
+        outcome = future.outcome(CAP_S)
+        assert outcome.status == "protocol"
+        assert outcome.exit_code in (3, None), "it was killed for the noise before its end was heard of"
 
 
 def test_a_job_that_empties_the_marker_and_dies_is_not_made_for_ever(pool, tmp_path):
