@@ -225,7 +225,11 @@ class Answers(Freight):
         return rows
 
     def drain(self, answers: dict[int, Answer]) -> list[Row]:
-        """Return the rows of all that the worker has finished: what stands in the pipe, then in the page."""
+        """Return the rows of all that the worker has finished: what stands in the pipe, then in the page.
+
+        What left the page before it was looked at had been written to the pipe before: so that is read once more.
+        (A worker that was sent SIGKILL runs on for microseconds too.)
+        """
         rows: list[Row] = []
         for _ in range(DRAINS):
             rows += self.read_dry(answers)
@@ -233,7 +237,7 @@ class Answers(Freight):
                 break  # else it has flushed since: into the pipe
         if self.violation and self.words[marker.COUNT] == 1 and self.marked()[0] == 0:
             return rows  # one job ran behind the last good frame: the noise is its own, whatever it answered then
-        return rows + self.peek(answers)
+        return rows + self.peek(answers) + self.read_dry(answers)
 
     def peek(self, answers: dict[int, Answer]) -> list[Row]:
         """Return the finished answers that still stand in the page; they will come by the pipe once more.

@@ -156,13 +156,9 @@ class Channel(Answers):
         return True
 
     def recall(self, jobs: list[int], answers: dict[int, Answer]) -> tuple[list[Row], list[int]]:
-        """Take back what has not begun; return (answers of what is finished, jobs that will never begin here).
-
-        What was finished before its id was stored stood in the page then, or had been written to the pipe before
-        it left the page: so the pipe is read once more after the look at the page.
-        """
+        """Take back what has not begun; return (answers of what is finished, jobs that will never begin here)."""
         late = {job for job in jobs if self.revoke(job)}
-        rows = self.drain(answers) + self.read_dry(answers)
+        rows = self.drain(answers)
         known = late | {row[0] for row in rows}
         back = [job for job in jobs if job not in known] if self.dry else []
         self.recalled.update(back)

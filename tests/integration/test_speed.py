@@ -43,7 +43,12 @@ class Promise(NamedTuple):
 
 PROMISES = (
     Promise("noop", "jobs_per_s", "mp.Pool", 3, 20_000),
+    Promise("noop", "jobs_per_s", "ProcessPoolExecutor", 15, 6_000),
+    Promise("noop-timeout", "jobs_per_s", "ProcessPoolExecutor", 15, 6_000),
     Promise("noop", "parent_us", "ProcessPoolExecutor", 1 / 0.07, 6_000),
+    Promise("path", "jobs_per_s", "ProcessPoolExecutor", 10, 6_000),
+    Promise("bytes", "ms", BARE, 5, 5),
+    Promise("array", "ms", BARE, 5, 5),
     Promise("roundtrip", "p50_us", BARE, 1 / 2.5, 500),
     Promise("fresh", "ms", BARE, 1 / 0.2, 5),
 )  # fmt: skip

@@ -319,8 +319,9 @@ def test_a_revoked_job_is_listed_and_told_whether_it_runs(hand):
     assert words[marker.REVOKED] == 0, "no job after them has to look"
 
 
-def test_a_recall_sees_what_leaves_the_page_for_the_pipe_in_that_moment(hand, monkeypatch):
-    """Regression: a worker that rests between clearing its page and counting the flush hid what it had done."""
+@pytest.fixture
+def flushed_in_between(hand, monkeypatch):
+    """The worker flushes its page between the parent's reading of the pipe and its look at the page."""
     hand.in_page((1, 11), (2, 22))
     look = Channel.peek
 
@@ -330,9 +331,22 @@ def test_a_recall_sees_what_leaves_the_page_for_the_pipe_in_that_moment(hand, mo
         return look(channel, answers)
 
     monkeypatch.setattr(Channel, "peek", flushed_just_before)
+    return hand
+
+
+def test_a_recall_sees_what_leaves_the_page_for_the_pipe_in_that_moment(flushed_in_between):
+    """Regression: a worker that rests between clearing its page and counting the flush hid what it had done."""
+    hand = flushed_in_between
     rows, back = hand.channel.recall([1, 2, 3], hand.got)
     assert [row[0] for row in rows] == [1, 2]
     assert back == [3]
+    assert {job: answer[1] for job, answer in hand.got.items()} == {1: 11, 2: 22}
+
+
+def test_a_burial_sees_what_leaves_the_page_for_the_pipe_in_that_moment(flushed_in_between):
+    """Regression: who is sent SIGKILL runs on for microseconds; what it flushed then was lost, and made again."""
+    hand = flushed_in_between
+    assert [row[0] for row in hand.channel.drain(hand.got)] == [1, 2]
     assert {job: answer[1] for job, answer in hand.got.items()} == {1: 11, 2: 22}
 
 
