@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
 import os
 import sys
@@ -75,7 +76,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         if status != Exit.IO_ERROR:  # else that was said
             text.say(f"ptss-mp: cannot write to stdout: {error.strerror or error}", "ERROR")
         status = status or Exit.IO_ERROR
+    _drop_unwritten()
     return status
+
+
+def _drop_unwritten() -> None:
+    """Let the interpreter's last flush succeed: what cannot be written stays unwritten, or the status would be 120."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError):
+                nothing = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nothing, stream.fileno())
+                os.close(nothing)
 
 
 def _unexpected(error: Exception) -> int:
