@@ -97,6 +97,35 @@ class At:
         return wire.prerequisite, (0,)
 
 
+class Packed:
+    """Items that may hold others: each pickled on its own, and loaded when its turn has come.
+
+    So none sees what another one has changed, and one that cannot be loaded costs none before it.
+
+    Args:
+        items: of each its pickle, and the buffers set apart from it.
+    """
+
+    def __init__(self, items: Sequence[tuple[Any, ...]]) -> None:
+        self.items = items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            return Packed(self.items[at])
+        data, *buffers = self.items[at]  # IndexError ends an iteration
+        try:
+            return pickle.loads(data, buffers=buffers)
+        except BaseException as error:
+            raise Unloadable from error
+
+
+class Unloadable(Exception):
+    """An item cannot be loaded, for its cause."""
+
+
 class Ended(Exception):
     """Not by returning; with the answer (end, kind, raw, blob) that `Loop.attempt` gives."""
 
@@ -171,6 +200,9 @@ class Notes:
                     break
                 ends = wire.FAILED, wire.RAISED
                 value = call(items[self.done])
+        except Unloadable as error:
+            wrong = describe(error.__cause__ or error, keep=False)
+            return self._part(), (wire.CALL_NOT_LOADABLE, wire.UNLOADABLE, wrong)
         except BaseException as error:  # SystemExit too: an item does not end its worker by raising
             return self._part(), (*ends, describe(error, keep=ends[0] == wire.FAILED))
         return self._part(last), None

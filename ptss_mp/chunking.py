@@ -9,10 +9,11 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from operator import length_hint
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .chunk import ITEMS_MAX, At, Chunk, Part, unpack
+from .chunk import ITEMS_MAX, At, Chunk, Packed, Part, unpack
 from .core.job import PENDING_MAX
 from .declare import Task
 from .errors import NotLoadable, ProtocolViolated
@@ -20,6 +21,7 @@ from .mapping import Intake
 from .outcome import brief
 from .shell.report import Report, ran_ns
 from .shell.use import by_reference
+from .submission import pickled_by_itself
 
 if TYPE_CHECKING:
     from .future import Future
@@ -33,6 +35,7 @@ SHORT_NS = 100_000  # an item that takes longer gains nothing by a chunk
 ALONE_NS = 3_000  # what being a job adds to the run time that is measured
 LEAST_NS = 200  # nothing is shorter: a call, and a note of its value
 TARGET_NS = 350_000  # of a chunk: two may stand at a worker (core.scheduler.BUDGET_NS), so that it never waits
+PLAIN = frozenset((int, float, complex, bool, str, bytes, type(None)))  # hold nothing else, and can always be loaded
 SHARES = 4  # chunks per worker at least, so that none has much more to do than another at the end
 
 
@@ -40,19 +43,23 @@ class Run:
     """A chunk on its way; pickled it is its items.
 
     Attributes:
+        kind: what they are pickled as: a list, or Packed.
         items: its items; a tuple of arguments each, or the only argument.
         at: the first that has no value yet.
         parts: what came of those before it.
     """
 
-    __slots__ = ("at", "items", "parts")
+    __slots__ = ("at", "items", "kind", "parts")
 
-    def __init__(self, items: list[Any]) -> None:
-        self.items, self.at = items, 0
+    def __init__(self, kind: type, items: list[Any]) -> None:
+        self.kind, self.items, self.at = kind, items, 0
         self.parts: list[Part] = []
 
+    def __len__(self) -> int:
+        return len(self.items)
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return list, (self.items,)
+        return self.kind, (self.items,)
 
     def carry_on(self, answer: Any) -> bool:
         """Take a part; return False if the answer holds none, for the job would come back for ever (loop thread)."""
@@ -137,10 +144,26 @@ class Chunked:
             self.held += len(entry[1].items) if entry[1] else 1
 
     def _pull(self, size: int) -> Entry | None:
-        if size == 1:
+        if size == 1 and not self.intake.many:
             future = self.intake.pull(self.held > 0)
             return (future, None) if future else None
-        return self.intake.pull_many(self.held > 0, size, Run, self.chunk, At())
+        return self.intake.pull_many(self.held > 0, size, self._run, self.chunk, At())
+
+    def _run(self, items: list[Any]) -> Run:
+        """Return a run of these items: of those before one that must be a job of its own.
+
+        That is what cannot be pickled, and what waits for a Future.
+        """
+        if PLAIN.issuperset(map(type, chain.from_iterable(items) if self.chunk.key[1] else items)):
+            return Run(list, items)
+        packed: list[Any] = []
+        for item in items:
+            pickled = pickled_by_itself(item)
+            if pickled is None:
+                break
+            self.pool.notice_main(pickled[0])
+            packed.append(pickled)
+        return Run(Packed, packed)
 
     def values(self, until: float | None) -> Iterator[Any]:
         """Yield the values; raise what the next item raised.

@@ -17,7 +17,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from .core.job import PENDING_MAX
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .rules import Rules
 
 T = TypeVar("T")
-R = TypeVar("R")
+R = TypeVar("R", bound=Sized)
 
 PER_WORKER = 64  # items of map_outcomes per worker: as many as one may have out, so that none waits for the consumer
 
@@ -263,17 +263,22 @@ class Intake:
 
     def pull_many(
         self, outstanding: bool, size: int, make: Callable[[list[Any]], R], fn: Any, *more: Any
-    ) -> tuple[Future[Any], R] | None:
-        """Submit the next `size` items, or those that are left, as one job: `fn(make(items), *more)`; as `pull`."""
+    ) -> tuple[Future[Any], R | None] | None:
+        """Submit the next `size` items, or those that are left, as one job: `fn(make(items), *more)`; as `pull`.
+
+        Args:
+            make: makes a run of the first items; an empty one: the first is a job of its own.
+        """
         items = self.many = self.many or self._many(size)
         if not items:
             return None
-        run = make(items)
-        future = self._submit(outstanding, fn, run, *more)
+        run = make(items[:size])
+        first = (items[0],) if self._single else items[0]
+        future = self._submit(outstanding, fn, run, *more) if run else self._submit(outstanding, self._fn, *first)
         if future is None:
             return None
-        self.many = []
-        return future, run
+        self.many = items[len(run) or 1 :]
+        return future, run or None
 
     def _submit(self, outstanding: bool, *call: Any) -> Future[Any] | None:
         try:

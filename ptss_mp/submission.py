@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures._base import FINISHED
 from datetime import datetime
+from pickle import PickleBuffer
 from typing import Any
 
 from .core.job import NEVER
@@ -59,6 +60,19 @@ def pickled_call(use: Use, args: Any, kwargs: Any, needs: dict[Future[Any], int]
         return pickled
     apart.own()
     return Parcel([pickled, *apart])
+
+
+def pickled_by_itself(value: Any) -> tuple[Any, ...] | None:
+    """Return the pickle of a part of a call and the buffers set apart from it; None: it cannot be, or needs Futures."""
+    needs: dict[Future[Any], int] = {}
+    outer, submitting.needs, apart = submitting.needs, needs, Apart()
+    try:
+        pickled = dumps_for_worker(value, apart)
+    except Exception:
+        return None
+    finally:
+        submitting.needs = outer
+    return None if needs else (pickled, *map(PickleBuffer, apart))
 
 
 def pickled_initializer(initializer: Any, initargs: tuple[Any, ...]) -> bytes:

@@ -1336,3 +1336,9 @@ def ask_for(job: int, size: int) -> None:
     body = numbers([job]) + table(1 << 40, [at], [size])
     os.write(4, ANSWERS.pack(ASK, len(body)) + body)
     time.sleep(HANG)
+
+
+def grown(held: list[int], _: Any = None) -> int:
+    """Append to a list; return how long it was."""
+    held.append(0)
+    return len(held) - 1

@@ -8,7 +8,16 @@ import deeds
 import pytest
 from support import CAP_S, lines, until
 
-from ptss_mp import NotLoadable, ProtocolViolated, ResultNotPicklable, TaskRaised, TaskTimeout, WorkerCrashed
+from ptss_mp import (
+    DependencyFailed,
+    NotLoadable,
+    NotPicklable,
+    ProtocolViolated,
+    ResultNotPicklable,
+    TaskRaised,
+    TaskTimeout,
+    WorkerCrashed,
+)
 from ptss_mp.chunk import ITEMS_MAX, Part, unpack
 
 SIZES = pytest.mark.parametrize("chunksize", [None, 7, 1_000])
@@ -28,6 +37,45 @@ def given(iterator):
     except Exception as error:
         return found, error
     return found, None
+
+
+# ---- items
+
+
+def test_an_item_that_is_or_holds_a_future_has_its_value(pool):
+    ex = warmed(pool(2))
+    short, long = ex.submit(deeds.double, 21), ex.submit(deeds.nap, 0.3)
+    items = [*range(700), short, [7, long], *range(700)]
+    assert list(ex.map(deeds.same, items, chunksize=None)) == [*range(700), 42, [7, 0.3], *range(700)]
+    assert list(ex.map(deeds.same, [short] * 700, chunksize=None)) == [42] * 700
+
+
+def test_only_the_item_whose_prerequisite_failed_fails(pool):
+    ex = warmed(pool(2))
+    found, error = given(ex.map(deeds.same, [*range(700), ex.submit(deeds.fail), *range(9)], chunksize=None))
+    assert (found, type(error)) == (list(range(700)), DependencyFailed)
+
+
+@pytest.mark.parametrize(
+    ("item", "wrong"),
+    [(deeds.Unready("raises"), NotPicklable), (deeds.Bad("raises"), NotLoadable), (deeds.Bad("segv"), WorkerCrashed)],
+)
+def test_an_item_that_cannot_travel_costs_none_before_it(pool, item, wrong):
+    ex = warmed(pool(2))
+    found, error = given(ex.map(deeds.same, [*range(700), item, *range(9)], chunksize=None))
+    assert (found, type(error)) == (list(range(700)), wrong)
+
+
+def test_items_share_nothing_that_one_of_them_could_change(pool):
+    ex = warmed(pool(2))
+    shared = [0]
+    assert list(ex.map(deeds.grown, [shared] * 700, chunksize=None)) == [1] * 700
+    assert list(ex.map(deeds.grown, [shared] * 700, range(700), chunksize=None)) == [1] * 700
+
+
+def test_large_items(pool):
+    items = [bytearray([i]) * (100 << 10) for i in range(200)]
+    assert list(warmed(pool(2)).map(deeds.same, items, chunksize=8)) == items
 
 
 # ---- values
