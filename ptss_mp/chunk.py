@@ -97,6 +97,10 @@ class At:
         return wire.prerequisite, (0,)
 
 
+class Separate(Exception):
+    """These items cannot be one job (parent): one cannot be pickled, or waits for a Future, and only it shall."""
+
+
 class Ended(Exception):
     """Not by returning; with the answer (end, kind, raw, blob) that `Loop.attempt` gives."""
 

@@ -1,7 +1,8 @@
 """The parent's half of `map` in chunks: runs of short items travel as one job; results and blame stay each item's.
 
 The first items are jobs of their own.  If they show that the function is short, what follows goes in chunks of about
-half a millisecond (chunk.py); else all items do, and wherever an option has to be looked after for each attempt.
+a third of a millisecond (chunk.py); else all items do, wherever an option has to be looked after for each attempt,
+and from the first run on in which an item waits for a Future or cannot be pickled.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from operator import length_hint
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .chunk import ITEMS_MAX, At, Chunk, Part, unpack
+from .chunk import ITEMS_MAX, At, Chunk, Part, Separate, unpack
 from .core.job import PENDING_MAX
 from .declare import Task
 from .errors import NotLoadable, ProtocolViolated
@@ -137,10 +138,13 @@ class Chunked:
             self.held += len(entry[1].items) if entry[1] else 1
 
     def _pull(self, size: int) -> Entry | None:
-        if size == 1:
-            future = self.intake.pull(self.held > 0)
-            return (future, None) if future else None
-        return self.intake.pull_many(self.held > 0, size, Run, self.chunk, At())
+        if size > 1:
+            try:
+                return self.intake.pull_many(self.held > 0, size, Run, self.chunk, At())
+            except Separate:
+                self.size = 1
+        future = self.intake.pull(self.held > 0)
+        return (future, None) if future else None
 
     def values(self, until: float | None) -> Iterator[Any]:
         """Yield the values; raise what the next item raised.

@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
+from .chunk import Separate
 from .core.job import PENDING_MAX
 from .errors import QueueFull
 from .future import Future
@@ -68,8 +69,8 @@ class Maps(cf.Executor):
             chunksize: 1: an item is a job.  None, or a greater number as a bound: short items travel in chunks that
                 count as one job (in `status`, `metrics`, `max_pending`): of functions that take microseconds, thirty
                 times as many in a second.  Blame, timeout, order and results are each item's all the same.  What
-                options have to look after for each attempt, and what shows `progress`, goes item by item.  One thread
-                at a time may ask for the next.
+                options have to look after for each attempt, and what shows `progress`, goes item by item; so does all
+                from an item on that waits for a Future.  One thread at a time may ask for the next (else ValueError).
             buffersize: at most so many jobs submitted and not yet yielded; None: all at once.
             progress: as in `map_outcomes`.
 
@@ -104,7 +105,7 @@ class Maps(cf.Executor):
         Args:
             iterables: one: an item is what it gives; several: a tuple; the shortest ends them.
             ordered: yield in input order, else as they settle.
-            chunksize: taken as in `map`; each item is a job all the same, for it has an Outcome of its own.
+            chunksize: checked as in `map`, without effect: each item is a job, for it has an Outcome of its own.
             buffersize: at most so many items accepted and not yet yielded; None: 64 per worker.
             progress: True: a line on stderr, if that is a terminal.  Or a callable, called with
                 (done, total or None, Outcome) as each is yielded; or an object with `update`, such as a
@@ -264,12 +265,21 @@ class Intake:
     def pull_many(
         self, outstanding: bool, size: int, make: Callable[[list[Any]], R], fn: Any, *more: Any
     ) -> tuple[Future[Any], R] | None:
-        """Submit the next `size` items, or those that are left, as one job: `fn(make(items), *more)`; as `pull`."""
+        """Submit the next `size` items, or those that are left, as one job: `fn(make(items), *more)`; as `pull`.
+
+        Raises:
+            Separate: they cannot be one job; from now on only `pull` is to be asked, and gives them first.
+        """
         items = self.many = self.many or self._many(size)
         if not items:
             return None
         run = make(items)
-        future = self._submit(outstanding, fn, run, *more)
+        try:
+            future = self._submit(outstanding, fn, run, *more)
+        except Separate:
+            self.many = []
+            self._rows = itertools.chain(((item,) for item in items) if self._single else items, self._rows or ())
+            raise
         if future is None:
             return None
         self.many = []
@@ -278,6 +288,8 @@ class Intake:
     def _submit(self, outstanding: bool, *call: Any) -> Future[Any] | None:
         try:
             return self.view.submit(*call)
+        except Separate:
+            raise
         except Exception as error:
             if not (outstanding and isinstance(error, QueueFull)):
                 self._rows, self._held, self.many, self._error, self.refused = None, None, [], error, True

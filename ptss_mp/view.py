@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, NamedTuple, NoReturn, Self, TypeVar
 
 from . import host, wire
-from .chunk import Chunk
+from .chunk import Chunk, Separate
 from .core.job import NEVER
 from .declare import Options, Task
 from .declare import options as make_options
@@ -195,7 +195,11 @@ class ExecutorView(Maps):
             except BaseException as error:
                 if isinstance(error, KeyboardInterrupt):
                     raise
+                if isinstance(use.fn, Chunk):
+                    raise Separate from error
                 return born_failed(Future(job, None, use, now, release, due), known, args, kwargs, error)
+            if needs and isinstance(use.fn, Chunk):
+                raise Separate
             pool.notice_main(parts_of(call)[0])
         after = self._prerequisites(given, needs)
         future: Future[Any] = Future(job, call, use, now, release, due)

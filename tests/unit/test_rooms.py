@@ -53,7 +53,7 @@ ROOMS: dict[str, set[str]] = {
     "life": {"handlers", "outcome", "pool", "units"},
     "pool": {"declare", "errors", "rules", "wire", "future", "core", "handlers", "pickling", "shell"},
     "making": WORDS | {"core", "pool", "submission"},
-    "mapping": {"chunking", "errors", "units", "future", "outcome", "core.job", "observe.progress"},
+    "mapping": {"chunk", "chunking", "errors", "units", "future", "outcome", "core.job", "observe.progress"},
     "chunking": {"chunk", "core.job", "declare", "errors", "future", "mapping", "outcome", "shell"},
     "host": {"shell.hire", "warden"},
     "view": WORDS
