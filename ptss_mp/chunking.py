@@ -1,7 +1,7 @@
 """The parent's half of `map` in chunks: runs of short items travel as one job; results and blame stay each item's.
 
 The first items are jobs of their own.  If they show that the function is short, what follows goes in chunks of about
-half a millisecond (chunk.py); else all items do, and wherever an option has to be looked after for each attempt.
+a third of a millisecond (chunk.py); else all items do, and wherever an option has to be looked after for each attempt.
 """
 
 from __future__ import annotations

@@ -68,8 +68,8 @@ class Maps(cf.Executor):
             chunksize: 1: an item is a job.  None, or a greater number as a bound: short items travel in chunks that
                 count as one job (in `status`, `metrics`, `max_pending`): of functions that take microseconds, thirty
                 times as many in a second.  Blame, timeout, order and results are each item's all the same.  What
-                options have to look after for each attempt, and what shows `progress`, goes item by item.  One thread
-                at a time may ask for the next.
+                options have to look after for each attempt, and what shows `progress`, goes item by item; so does an
+                item that waits for a Future.  One thread at a time may ask for the next (else ValueError).
             buffersize: at most so many jobs submitted and not yet yielded; None: all at once.
             progress: as in `map_outcomes`.
 
@@ -104,7 +104,7 @@ class Maps(cf.Executor):
         Args:
             iterables: one: an item is what it gives; several: a tuple; the shortest ends them.
             ordered: yield in input order, else as they settle.
-            chunksize: taken as in `map`; each item is a job all the same, for it has an Outcome of its own.
+            chunksize: checked as in `map`, without effect: each item is a job, for it has an Outcome of its own.
             buffersize: at most so many items accepted and not yet yielded; None: 64 per worker.
             progress: True: a line on stderr, if that is a terminal.  Or a callable, called with
                 (done, total or None, Outcome) as each is yielded; or an object with `update`, such as a

@@ -96,5 +96,7 @@ def _own_part(stack: str) -> str:
     return "".join(kept)
 
 
-_OURS = tuple(f'"{os.path.join(os.path.dirname(wire.__file__), name)}"' for name in ("worker.py", "warden/child.py"))
+_OURS = tuple(
+    f'"{os.path.join(os.path.dirname(wire.__file__), name)}"' for name in ("chunk.py", "worker.py", "warden/child.py")
+)
 assert KEPT_BYTES <= TEE_BYTES

@@ -68,6 +68,6 @@ def _need(
         kind, payload = wire.PICKLE, pickle.dumps(replace(make_outcome(future), _cause=None), 5)
     else:
         kind, payload = future._kind, future._result
-    if kind > wire.BOOL and len(payload) > wire.INLINE_BYTES // 64:  # 64 jobs of 64 needs each stay under 4 MiB
+    if kind > wire.BOOL and len(payload) > wire.INLINE_BYTES // 64:  # 256 jobs of 64 needs stay near 16 MiB
         return kind, channel.stow(job, parts_of(payload), blobs), True
     return kind, payload, False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import deeds
@@ -10,6 +11,7 @@ from support import CAP_S, lines, until
 
 from ptss_mp import (
     DependencyFailed,
+    InvalidType,
     NotLoadable,
     NotPicklable,
     ProtocolViolated,
@@ -153,10 +155,43 @@ def test_a_crash_costs_its_item_and_nothing_before_it_runs_twice(pool, tmp_path,
     assert found == [deeds.value_of(kind, i) for i in range(600)]
     assert isinstance(error, WorkerCrashed)
     assert error.outcome.exit_code == 7
+    assert "chunk.py" not in (error.outcome.stack or ""), "the frames below an item's are ours"
     ran = list(map(int, lines(tmp_path / "log")))
     assert sorted(ran) == sorted(set(ran)), "none ran twice"
     assert set(range(600)) <= set(ran)
     assert warmed(ex)
+
+
+def test_an_item_that_waits_for_a_future_gets_its_value(pool):
+    ex = warmed(pool(2))
+    first = ex.submit(deeds.double, 50)
+    items = [*range(600), first, [first], *range(602, 1_000)]
+    assert list(ex.map(deeds.double, items, chunksize=100)) == [
+        *range(0, 1_200, 2), 200, [100, 100], *range(1_204, 2_000, 2),
+    ]  # fmt: skip
+    assert list(ex.map(deeds.add, iter(items[:601]), range(601), chunksize=100))[-3:] == [1196, 1198, 700]
+
+
+def test_a_future_that_failed_costs_the_item_that_waits_for_it(pool):
+    ex = warmed(pool(2))
+    failed = ex.submit(deeds.fails_at, 0, 0)
+    found, error = given(ex.map(deeds.double, [*range(650), failed, 1, 2], chunksize=100))
+    assert found == list(range(0, 1_300, 2))
+    assert isinstance(error, DependencyFailed)
+
+
+def test_an_argument_that_cannot_be_pickled_costs_its_item(pool):
+    ex = warmed(pool(2))
+    found, error = given(ex.map(deeds.double, [*range(650), threading.Lock(), 1, 2], chunksize=100))
+    assert found == list(range(0, 1_300, 2))
+    assert isinstance(error, NotPicklable)
+
+
+def test_a_future_of_another_executor_is_refused_at_the_call_as_without_chunks(pool):
+    ex, stranger = warmed(pool(2)), pool(1).submit(deeds.double, 1)
+    for chunksize in (1, 100):
+        with pytest.raises(InvalidType, match="of another"):
+            ex.map(deeds.double, [*range(650), stranger], chunksize=chunksize)
 
 
 @pytest.mark.parametrize("at", [0, 1, 16, 123])
@@ -167,6 +202,8 @@ def test_a_timeout_holds_for_each_item(pool, tmp_path, at):
     assert found == list(range(at + 300))
     assert isinstance(error, TaskTimeout)
     assert error.limit == 0.3
+    assert "in hangs_at" in error.outcome.stack
+    assert "chunk.py" not in error.outcome.stack, "the frames below an item's are ours"
     began, ended = next(float(line) for line in lines(log)), error.outcome.finished.timestamp()
     assert ended - began >= 0.3, "never early"
 
