@@ -185,7 +185,8 @@ def test_unfinished_of_a_job_that_was_taken_back_stands_for_nothing(hand):
     hand.channel.recalled.add(7)
     hand.say(frame((7, 1), end=wire.UNFINISHED))
     rows = hand.read()
-    assert rows and hand.channel.unfinished and not hand.got
+    assert (len(rows), hand.got) == (1, {})
+    assert hand.channel.unfinished
     assert Desk(Scheduler(1), False, "test").carry_on(rows, {}) == rows
 
 
