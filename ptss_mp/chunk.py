@@ -70,9 +70,9 @@ class Part(NamedTuple):
             found.append(pickle.loads(self.last))
 
 
-def unpack(answer: bytes) -> Part | None:
+def unpack(answer: Any) -> Part | None:
     """Return the part that stands at the end of an answer, None if what stands there is none."""
-    if len(answer) < _PART.size:
+    if type(answer) is not bytes or len(answer) < _PART.size:
         return None
     numbers, done, notes, last = _PART.unpack_from(answer, len(answer) - _PART.size)
     end = len(answer) - _PART.size

@@ -222,4 +222,4 @@ def came_of(future: Future[Any], run: Run) -> tuple[list[Any], BaseException | N
     if error is None and len(found) != len(run.items):
         text = f"a chunk of job {future._use.name!r} gave {len(found)} values for {len(run.items)} items"
         return found[: len(run.items)], ProtocolViolated(text, outcome=future.outcome())
-    return found, error
+    return found[: len(run.items) - bool(error)], error

@@ -194,7 +194,8 @@ class Answers(Freight):
             self.stowed.pop(row[0], None)  # what it did not ask for: the job was revoked
         self.answered += len(rows)
         self.last = rows or self.last
-        if [row for row in rows if row[1] == wire.WAS_REVOKED and row[0] not in self.revoked]:
+        if [row for row in rows if row[1] >= wire.WAS_REVOKED]:
+            self.unfinished = self.unfinished or wire.UNFINISHED in [row[1] for row in rows]
             rows = [self._unasked(row) for row in rows]
         if self.revoked:
             self._acknowledge(rows)
@@ -345,7 +346,6 @@ class Answers(Freight):
         """Return the answer whose value, or costs, stand among the blobs."""
         blob = self._part(blobs, raw, kind)
         report: Report | Row = row
-        self.unfinished |= row[1] == wire.UNFINISHED
         flags, kind = kind & wire.FLAGS, kind & ~wire.FLAGS
         if flags & wire.WITH_COSTS:
             if len(blob) < COSTS.size + VALUE.size:

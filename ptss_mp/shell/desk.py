@@ -341,7 +341,7 @@ class Desk:
     def carry_on(self, rows: list[AnswerRow], found: dict[int, Answer]) -> list[AnswerRow]:
         """Let unfinished chunks keep what they have; return the rows, those of jobs that are none as lost."""
         for i, (job, end, started, duration) in enumerate(rows):
-            if end == on.UNFINISHED:
+            if end == on.UNFINISHED and job in found:  # else it was taken back: what is said of it does not count
                 _, payload, report = found.pop(job)
                 if type(report) is Report:
                     self.pass_on(report, job)

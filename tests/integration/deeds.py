@@ -1252,6 +1252,40 @@ def unfinished() -> None:
     raise chunk.Ended(wire.UNFINISHED, wire.BYTES, 0, chunk.Part(True, 1, bytes(8)).pack())
 
 
+def says_unfinished(how: str, i: int = 60) -> int:
+    """In the one item say UNFINISHED with what no chunk ever has."""
+    from ptss_mp import marker, wire
+
+    if i != 60:
+        return i
+    job, now = _page()[marker.RUNNING], time.monotonic_ns()
+    value, blob = wire.VALUE.pack(wire.INT, 7), b""
+    if how == "costs":
+        blob = wire.COSTS.pack(*[0] * 8) + wire.VALUE.pack(wire.NONE, 0)
+        value = wire.VALUE.pack(wire.NONE | wire.WITH_COSTS, len(blob))
+    elif how == "parcel":
+        blob = wire.numbers([2, -32, 32]) + bytes(64)
+        value = wire.VALUE.pack(wire.PICKLE | wire.PARCEL, len(blob))
+    elif how == "part":
+        blob = bytes(64)
+        value = wire.VALUE.pack(wire.BYTES, len(blob))
+    row = wire.FACT.pack(job, wire.UNFINISHED, now, 1) + value
+    copies = 2 if how == "twice" else 1
+    os.write(4, wire.ANSWERS.pack(copies, len(blob)) + row[: wire.FACT.size] * copies + value * copies + blob)
+    time.sleep(0.05)
+    return i
+
+
+def notes_too_much(i: int) -> int:
+    """In the one item, claim that more were done than there are, and die."""
+    from ptss_mp import marker
+
+    if i == 60:
+        _page()[marker.CHUNK_DONE] = 2_000
+        os._exit(3)
+    return i
+
+
 def forges_part(what: str, i: int) -> int:
     """From one item on say nonsense of whole chunks."""
     from ptss_mp import chunk, wire

@@ -366,6 +366,24 @@ def test_a_chunk_that_forges_its_part(pool, what):
     assert warmed(ex)
 
 
+@pytest.mark.parametrize("how", ["number", "costs", "parcel", "part", "twice"])
+def test_who_forges_unfinished_ends(pool, how):
+    """A job, and a chunk; neither ends the pool, and neither comes back for ever."""
+    ex = warmed(pool(1))
+    assert ex.submit(deeds.says_unfinished, how).outcome(CAP_S).status in ("protocol", "crashed")
+    found, error = given(ex.map(deeds.says_unfinished, [how] * 200, range(200), timeout=CAP_S, chunksize=50))
+    assert found == list(range(len(found)))
+    assert len(found) <= 60
+    assert isinstance(error, ProtocolViolated | WorkerCrashed)
+    assert warmed(ex)
+
+
+def test_a_chunk_that_says_too_much_gives_no_more_than_its_items(pool):
+    found, error = given(warmed(pool(1)).map(deeds.notes_too_much, range(200), chunksize=50))
+    assert isinstance(error, WorkerCrashed)
+    assert len(found) < 200
+
+
 def test_a_part_is_what_was_packed():
     for part in (Part(True, 2, bytes(16)), Part(False, 0, b""), Part(False, 1, b"\4\0\0\0abcd", b"last")):
         assert unpack(b"an error" + part.pack()) == part

@@ -14,7 +14,9 @@ import pytest
 
 from ptss_mp import marker, wire
 from ptss_mp.core import events as on
+from ptss_mp.core.scheduler import Scheduler
 from ptss_mp.shell.channel import Channel
+from ptss_mp.shell.desk import Desk
 from ptss_mp.warden.protocol import SLOT_BYTES
 from ptss_mp.wire import ANSWERS, COSTS, FACT, VALUE
 
@@ -177,6 +179,15 @@ def test_what_nobody_has_revoked_cannot_be_given_back(hand):
     hand.channel.revoke(2)
     hand.say(frame((1, 0), (2, 0), end=wire.WAS_REVOKED))
     assert [row[:2] for row in hand.read()] == [(1, on.LOST), (2, wire.WAS_REVOKED)]
+
+
+def test_unfinished_of_a_job_that_was_taken_back_stands_for_nothing(hand):
+    hand.channel.recalled.add(7)
+    hand.say(frame((7, 1), end=wire.UNFINISHED))
+    rows = hand.read()
+    assert (len(rows), hand.got) == (1, {})
+    assert hand.channel.unfinished
+    assert Desk(Scheduler(1), False, "test").carry_on(rows, {}) == rows
 
 
 def test_an_answer_to_what_it_was_not_asked_stands_for_nothing(hand):
