@@ -54,7 +54,7 @@ ROOMS: dict[str, set[str]] = {
     "pool": {"declare", "errors", "rules", "wire", "future", "core", "handlers", "pickling", "shell"},
     "making": WORDS | {"core", "pool", "submission"},
     "mapping": {"chunk", "chunking", "errors", "units", "future", "outcome", "core.job", "observe.progress"},
-    "chunking": {"chunk", "core.job", "declare", "errors", "future", "mapping", "outcome", "shell"},
+    "chunking": {"chunk", "core.job", "declare", "errors", "future", "mapping", "outcome", "parcel", "shell"},
     "host": {"shell.hire", "warden"},
     "view": WORDS
     | {"chunk", "core.job", "future", "host", "life", "making", "mapping", "observe", "parcel", "pool", "shell"}
