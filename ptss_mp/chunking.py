@@ -19,6 +19,7 @@ from .declare import Task
 from .errors import NotLoadable, ProtocolViolated
 from .mapping import Intake
 from .outcome import brief
+from .parcel import Parcel
 from .shell.report import Report, ran_ns
 from .shell.use import by_reference
 from .submission import pickled_by_itself
@@ -36,6 +37,7 @@ ALONE_NS = 3_000  # what being a job adds to the run time that is measured
 LEAST_NS = 200  # nothing is shorter: a call, and a note of its value
 TARGET_NS = 350_000  # of a chunk: two may stand at a worker (core.scheduler.BUDGET_NS), so that it never waits
 PLAIN = frozenset((int, float, complex, bool, str, bytes, type(None)))  # hold nothing else, and can always be loaded
+CHUNK_BYTES = 512 << 10  # of a chunk's call: larger items go better alone, from memory to memory (wire.MOVED_BYTES)
 SHARES = 4  # chunks per worker at least, so that none has much more to do than another at the end
 
 
@@ -102,13 +104,14 @@ class Chunked:
     Attributes:
         held: how many they are.
         size: of the next chunk; 1: a job of its own.
+        item_bytes: of the largest item seen alone, or on average in a chunk.
     """
 
     def __init__(
         self, view: Maps, fn: Callable[..., Any], iterables: tuple[Iterable[Any], ...],
         chunksize: int | None, buffersize: int | None,
     ) -> None:  # fmt: skip
-        self.room, self.held, self.size = buffersize or PENDING_MAX, 0, 1
+        self.room, self.held, self.size, self.item_bytes = buffersize or PENDING_MAX, 0, 1, 1
         self.intake = Intake(view, fn, iterables)
         self.chunk = Chunk(fn, len(iterables) > 1)
         self.waiting: deque[Entry] = deque()
@@ -118,7 +121,7 @@ class Chunked:
         bounds = (ITEMS_MAX, chunksize or ITEMS_MAX, share or ITEMS_MAX, self.room // (2 * workers))
         try:
             self._top_up(min(self.room, FIRST * workers))
-            self.size = self._suggested(max(1, min(bounds)))
+            self.size = self._suggested(max(1, min(*bounds, CHUNK_BYTES // self.item_bytes)))
             self._top_up(self.room)
             if self.intake.refused:
                 self.intake.finish()
@@ -141,7 +144,12 @@ class Chunked:
             if entry is None:
                 return
             self.waiting.append(entry)
-            self.held += len(entry[1].items) if entry[1] else 1
+            count = len(entry[1].items) if entry[1] else 1
+            self.held += count
+            call = entry[0]._result  # or the result, if that is here: a large one is as good a reason
+            if type(call) is bytes or type(call) is Parcel:
+                self.item_bytes = max(self.item_bytes, len(call) // count)
+                self.size = max(1, min(self.size, CHUNK_BYTES // self.item_bytes))
 
     def _pull(self, size: int) -> Entry | None:
         if size == 1 and not self.intake.many:

@@ -105,6 +105,18 @@ def test_short_items_do_travel_in_chunks(pool):
     assert ex.metrics()["jobs_succeeded_total"] - before < 2_000
 
 
+def test_large_items_go_alone(pool):
+    """In a chunk they would be pickled, go by pipe, and hold the memory of all of them at once at both ends."""
+    ex = warmed(pool(2))
+    before = ex.metrics()["jobs_succeeded_total"]
+    assert list(ex.map(len, (bytes(1 << 20) for _ in range(60)), chunksize=None)) == [1 << 20] * 60
+    assert ex.metrics()["jobs_succeeded_total"] - before == 60
+    before = ex.metrics()["jobs_succeeded_total"]
+    small_then_large = (bytes(1 if i < 108 else 1 << 20) for i in range(168))
+    assert sum(ex.map(len, small_then_large, chunksize=20)) == 108 + (60 << 20)
+    assert ex.metrics()["jobs_succeeded_total"] - before >= 8 + 5 + 1 + 40, "all but one chunk of the large ones"
+
+
 def test_the_shortest_input_ends_them_and_items_are_arguments(pool):
     ex = warmed(pool(2))
     assert list(ex.map(pow, range(1_000), [2] * 700, chunksize=50)) == [i * i for i in range(700)]

@@ -54,7 +54,8 @@ ROOMS: dict[str, set[str]] = {
     "pool": {"declare", "errors", "rules", "wire", "future", "core", "handlers", "pickling", "shell"},
     "making": WORDS | {"core", "pool", "submission"},
     "mapping": {"chunking", "errors", "units", "future", "outcome", "core.job", "observe.progress"},
-    "chunking": {"chunk", "core.job", "declare", "errors", "future", "mapping", "outcome", "shell", "submission"},
+    "chunking": {"chunk", "core.job", "declare", "errors", "future", "mapping", "outcome", "parcel", "shell"}
+    | {"submission"},
     "host": {"shell.hire", "warden"},
     "view": WORDS
     | {"chunk", "core.job", "future", "host", "life", "making", "mapping", "observe", "parcel", "pool", "shell"}
