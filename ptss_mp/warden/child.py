@@ -16,7 +16,7 @@ import signal
 import sys
 from typing import Any
 
-from .. import attempt, logs, wire
+from .. import attempt, chunk, logs, wire
 from ..mainmodule import import_main, tell, tried
 from ..marker import PAGE_BYTES, READY, RESIDENT
 from ..pipes import ANSWERS_FD, BOOT_FD, CALLS_FD, ERR_FD, FAULT_FD, LOG_FD, OUT_FD, PAGE_FD, Stream
@@ -117,6 +117,7 @@ def begin(warden: int, options: dict[str, Any], main: dict[str, Any] | None = No
 
 def _let_go() -> None:
     """What is forked here by `os.fork` can neither answer for a job nor read the calls; the numbers stay taken."""
+    chunk.let_go()
     with contextlib.suppress(OSError):
         try:
             nothing = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)

@@ -1225,6 +1225,19 @@ def fails_once(folder: str, i: int) -> int:
     return i
 
 
+def forks_at(kind: str, i: int, at: int, log: str) -> object:
+    """At one item fork a child that comes back; to fork takes longer than a chunk otherwise may."""
+    from ptss_mp import chunk
+
+    chunk.CHUNK_NS = 10**11
+    note(log, str(i))
+    if i == at:
+        child = os.fork()
+        if child:
+            os.waitpid(child, 0)
+    return value_of(kind, i)
+
+
 def prints(i: int) -> int:
     """Print the item."""
     print(i)

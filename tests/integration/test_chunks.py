@@ -206,6 +206,16 @@ def test_a_future_of_another_executor_is_refused_at_the_call_as_without_chunks(p
             ex.map(deeds.double, [*range(650), stranger], chunksize=chunksize)
 
 
+@pytest.mark.parametrize("kind", ["int", "text"])
+@pytest.mark.parametrize("at", [300, 307])
+def test_what_an_item_forks_makes_no_other_item(pool, tmp_path, kind, at):
+    """It comes back from the item, sees the worker's page, and would go on with the chunk."""
+    ex, log = warmed(pool(1)), tmp_path / "log"
+    calls = zip(*[(kind, i, at, str(log)) for i in range(600)], strict=True)
+    assert list(ex.map(deeds.forks_at, *calls, chunksize=100)) == [deeds.value_of(kind, i) for i in range(600)]
+    assert sorted(map(int, lines(log))) == list(range(600)), "none ran twice"
+
+
 @pytest.mark.parametrize("at", [0, 1, 16, 123])
 def test_a_timeout_holds_for_each_item(pool, tmp_path, at):
     ex, log = warmed(pool(2)), tmp_path / "log"

@@ -42,7 +42,7 @@ ROOMS: dict[str, set[str]] = {
     "mainmodule": {"wire", "codec", "pipes"},
     "chunk": BYTES | {"attempt", "codec", "pickling"},
     "worker": BYTES | {"attempt", "chunk", "codec", "freight", "hygiene", "mainmodule", "pipes", "rlimits"},
-    "warden": BYTES | {"attempt", "codec", "logs", "mainmodule", "pipes", "rlimits", "worker", "warden"},
+    "warden": BYTES | {"attempt", "chunk", "codec", "logs", "mainmodule", "pipes", "rlimits", "worker", "warden"},
     "shell": BYTES
     | WORDS
     | {"chunk", "memory", "outcome", "core", "shell", "logs", "warden.protocol", "warden.kernel", "warden.proc"},
