@@ -256,24 +256,20 @@ class Future(cf.Future, Generic[T]):  # type: ignore[type-arg]
         if waits is None or waits.condition is None:
             self._state = state
         else:
-            with waits.condition:
+            with waits.condition:  # once: a waiter that came between state and word would count this Future twice
                 self._state = state
-        waits = self._waits  # again: who came in between has not seen the state
-        return waits is not None and self._wake(waits)
-
-    def _wake(self, waits: Waits) -> bool:
-        if waits.locks is not None:
-            for lock in list(waits.locks):  # one C call: who gives up waiting takes its lock out
-                if lock.locked():
-                    lock.release()
-        if waits.condition is not None:
-            with waits.condition:
                 for waiter in waits.waiters or ():
-                    if self._state == FINISHED:
+                    if state == FINISHED:
                         waiter.add_result(self) if self._good() else waiter.add_exception(self)
                     else:
                         waiter.add_cancelled(self)
                 waits.condition.notify_all()
+        waits = self._waits  # again: who waits on a bare lock, and came in between, has not seen the state
+        if waits is None:
+            return False
+        for lock in list(waits.locks or ()):  # one C call: who gives up waiting takes its lock out
+            if lock.locked():
+                lock.release()
         return bool(waits.callbacks)
 
     def _wait(self, timeout: float | None) -> bool:

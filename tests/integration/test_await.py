@@ -262,3 +262,38 @@ def test_many_tasks_cancelled_at_random_moments_leave_the_pool_whole(pool):
     assert time.monotonic() - began < CAP_S
     assert ex.drain(CAP_S)
     assert [ex.submit(deeds.double, n).result(CAP_S) for n in range(20)] == list(range(0, 40, 2))
+
+
+def test_a_waiter_that_comes_as_the_state_is_there_is_not_told_once_more(pool):
+    """Regression: `as_completed` counted it as finished, was told of it as well, and failed with KeyError."""
+    ex = pool(1)
+    ex.pause()
+    future = ex.submit(deeds.double, 21)
+    told = []
+
+    class Latecomer:
+        add_result = add_exception = add_cancelled = staticmethod(told.append)
+
+    class Condition:
+        """The Future's, by which somebody else comes in each time it is let go of."""
+
+        def __init__(self, inner):
+            self.inner = inner
+
+        def __enter__(self):
+            return self.inner.__enter__()
+
+        def __exit__(self, *error):
+            self.inner.__exit__(*error)
+            with self.inner:
+                if future.done() and not future._waiters:
+                    future._waiters.append(Latecomer())
+
+        def notify_all(self):
+            self.inner.notify_all()
+
+    future._waits.condition = Condition(future._condition)
+    ex.resume()
+    assert future.result(CAP_S) == 42
+    assert ex.drain(CAP_S)
+    assert told == []
