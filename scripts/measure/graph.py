@@ -94,6 +94,12 @@ class Graph:
         if last.outcome().status != ("dependency" if self.fails else "succeeded"):
             raise SystemExit(f"the last job ended {last.outcome()}")
 
+    def measure(self, build, kept, fails):
+        """Build it, let the last of what was kept end, and end."""
+        self.build(build)
+        self.run(kept[-1], "fails" if fails else "runs")
+        return self.end()
+
     def end(self):
         bad = self.urgent.end()
         self.ex.stop(0)
@@ -123,9 +129,7 @@ def layers(edges, fails):
         for i in range(edges // 10):
             kept.append(graph.ex.options(after=kept[-10:]).submit(noop, i))
 
-    graph.build(build)
-    graph.run(kept[-1], "fails" if fails else "runs")
-    return graph.end()
+    return graph.measure(build, kept, fails)
 
 
 def fan(edges, fails):
@@ -137,9 +141,7 @@ def fan(edges, fails):
         view = graph.ex.options(after=kept[0])
         kept.extend(view.submit(noop, i) for i in range(edges // 10))
 
-    graph.build(build)
-    graph.run(kept[-1], "fails" if fails else "runs")
-    return graph.end()
+    return graph.measure(build, kept, fails)
 
 
 def chain(edges, fails):
@@ -176,9 +178,7 @@ def many(edges, fails):
         kept.extend(later.submit(noop, i) for i in range(edges - 1))
         kept.append(graph.ex.options(after=[*kept, root]).submit(noop, 0))
 
-    graph.build(build)
-    graph.run(kept[-1], "fails" if fails else "runs")
-    return graph.end()
+    return graph.measure(build, kept, fails)
 
 
 CASES = {function.__name__: function for function in (layers, fan, chain, many)}
