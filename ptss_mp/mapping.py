@@ -67,9 +67,9 @@ class Maps(cf.Executor):
             timeout: seconds from now within which each result must be had.
             chunksize: 1: an item is a job.  None, or a greater number as a bound: short items travel in chunks that
                 count as one job (in `status`, `metrics`, `max_pending`): of functions that take microseconds, twenty
-                to thirty times as many in a second.  Blame, timeout, order and results are each item's all the same.  What
-                options have to look after for each attempt, and what shows `progress`, goes item by item; so does an
-                item that waits for a Future.  One thread at a time may ask for the next (else ValueError).
+                to thirty times as many in a second.  Blame, timeout, order and results are each item's all the same.
+                What options have to look after for each attempt, and what shows `progress`, goes item by item; so
+                does an item that waits for a Future.  One thread at a time may ask for the next (else ValueError).
             buffersize: at most so many jobs submitted and not yet yielded; None: all at once.
             progress: as in `map_outcomes`.
 

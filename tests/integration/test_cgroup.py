@@ -143,7 +143,7 @@ def unified() -> str:
     own = next(line for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::"))[3:]
     folder = lines[0][4] + own if lines else ""
     if not lines or not os.access(folder, os.W_OK) or not Path(folder, "cgroup.procs").exists():
-        pytest.skip("no hierarchy of version 2 is writable here")
+        pytest.skip(f"needs a group of version 2 of its own that uid {os.getuid()} may write to: {folder or 'none'}")
     return folder
 
 

@@ -55,7 +55,7 @@ def test_values_of_every_kind_and_size(pool, size):
 
 
 def test_arrays_stay_what_they_are(pool):
-    numpy = pytest.importorskip("numpy", reason="what an array keeps of itself needs numpy, which is not installed")
+    numpy = pytest.importorskip("numpy", reason="numpy is not installed: pip install 'ptss_mp[bench]'")
     ex = pool(1, spares=0)
     array = numpy.arange(MIB, dtype=float).reshape(1024, -1)
     locked = array.copy()
