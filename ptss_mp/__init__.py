@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from .attempt import Attempt, current
-    from .declare import Options, Task, task
+    from .declare import Options
     from .errors import (
         CpuLimitExceeded,
         DeadlineMissed,
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .outcome import Outcome, Status
     from .pool import State
     from .retrying import Retry
+    from .tasks import Task, task
     from .view import ExecutorView, Snapshot, Subscription
 
 __all__ = [
@@ -92,8 +93,6 @@ _ROOM_OF = {
     "Attempt": "attempt",
     "current": "attempt",
     "Options": "declare",
-    "Task": "declare",
-    "task": "declare",
     "Event": "observe.story",
     "Executor": "executor",
     "Future": "future",
@@ -102,6 +101,8 @@ _ROOM_OF = {
     "Status": "outcome",
     "State": "pool",
     "Retry": "retrying",
+    "Task": "tasks",
+    "task": "tasks",
     "ExecutorView": "view",
     "Snapshot": "view",
     "Subscription": "view",

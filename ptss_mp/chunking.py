@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from .chunk import ITEMS_MAX, At, Chunk, Packed, Part, unpack
 from .core.job import PENDING_MAX
-from .declare import Task
 from .errors import NotLoadable, ProtocolViolated
 from .mapping import Intake
 from .outcome import brief
@@ -23,6 +22,7 @@ from .parcel import Parcel
 from .shell.report import Report, ran_ns
 from .shell.use import by_reference
 from .submission import pickled_by_itself
+from .tasks import Task
 
 if TYPE_CHECKING:
     from .future import Future

@@ -17,11 +17,11 @@ from datetime import UTC, datetime, timedelta
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from . import declare
-from .declare import Declared, Task
+from . import tasks
 from .errors import PtssError
 from .pickling import dumps
 from .retrying import Detached, Retry
+from .tasks import Declared, Task
 
 PREFIX = "jobsfile_"  # of the module's name, where an import of the file's stem would find something else
 
@@ -121,14 +121,14 @@ def _import(path: str) -> Loaded:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # before it runs: pickle and dataclasses look there
     declared: list[Declared] = []
-    declare.collect(declared)
+    tasks.collect(declared)
     try:
         spec.loader.exec_module(module)
     except BaseException:
         sys.modules.pop(name, None)
         raise
     finally:
-        declare.collect(None)
+        tasks.collect(None)
     return Loaded(module, list(_tasks_of(module, declared, path)))
 
 

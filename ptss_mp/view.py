@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, NoReturn, Self, TypeVar
 from . import host, wire
 from .chunk import Chunk
 from .core.job import NEVER
-from .declare import Options, Task
+from .declare import Options
 from .declare import options as make_options
 from .errors import ExecutorClosed, InvalidOption, InvalidType
 from .future import Future
@@ -25,6 +25,7 @@ from .shell.clock import monotonic_ns
 from .shell.report import Extra
 from .shell.use import Function, Use
 from .submission import born_failed, instants, name_of, pickled_call
+from .tasks import Task
 from .units import nearest
 
 T = TypeVar("T")

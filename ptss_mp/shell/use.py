@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from ..chunk import CHUNK_NS, Chunk
 from ..core.job import Spec
 from ..core.restart import Retries
-from ..declare import Task
 from ..resources import check_held, fitted
 from ..retrying import Retry
 from ..rules import Rules
+from ..tasks import Task
 from ..warden.protocol import MEMORY_GROUP, PIDS_GROUP
 
 if TYPE_CHECKING:

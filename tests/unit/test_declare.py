@@ -5,9 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from ptss_mp.declare import UNSET, Options, Task, collect, options, task
+from ptss_mp.declare import UNSET, Options, options
 from ptss_mp.errors import InvalidOption, InvalidType
 from ptss_mp.rules import rules
+from ptss_mp.tasks import Task, collect, task
 from ptss_mp.units import DURATION_MAX_NS, duration_ns, size_bytes
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)

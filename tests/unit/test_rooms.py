@@ -10,7 +10,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "ptss_mp"
 
-WORDS = {"errors", "units", "resources", "retrying", "declare", "rules"}
+WORDS = {"errors", "units", "resources", "retrying", "declare", "tasks", "rules"}
 BYTES = {"wire", "marker", "parcel"}
 BELOW = {"*"}  # everything but cli and __main__
 
@@ -21,6 +21,7 @@ ROOMS: dict[str, set[str]] = {
     "resources": {"errors", "units"},
     "retrying": {"errors", "pickling", "units"},
     "declare": {"errors", "resources", "retrying", "units"},
+    "tasks": {"declare", "errors"},
     "rules": {"declare", "errors", "resources", "retrying", "rlimits", "units"},
     "rlimits": set(),
     "memory": set(),
@@ -54,15 +55,15 @@ ROOMS: dict[str, set[str]] = {
     "pool": {"declare", "errors", "rules", "wire", "future", "core", "handlers", "pickling", "shell"},
     "making": WORDS | {"core", "pool", "submission"},
     "mapping": {"chunking", "errors", "units", "future", "outcome", "core.job", "observe.progress"},
-    "chunking": {"chunk", "core.job", "declare", "errors", "future", "mapping", "outcome", "parcel", "shell"}
-    | {"submission"},
+    "chunking": {"chunk", "core.job", "errors", "future", "mapping", "outcome", "parcel", "shell"}
+    | {"submission", "tasks"},
     "host": {"shell.hire", "warden"},
     "view": WORDS
     | {"chunk", "core.job", "future", "host", "life", "making", "mapping", "observe", "parcel", "pool", "shell"}
     | {"submission", "wire"},
     "executor": {"declare", "making", "rules", "units", "view"},
     "joblib": {"declare", "errors", "executor", "future", "pool", "view"},
-    "jobsimport": {"declare", "errors", "pickling", "retrying"},
+    "jobsimport": {"errors", "pickling", "retrying", "tasks"},
     "jobsfile": WORDS | {"core.graph", "jobsimport"},
     "cli": BELOW | {"cli"},
     "__main__": {"cli.main"},
