@@ -89,8 +89,8 @@ def _bring(loop: Loop, job: int, sizes: list[int]) -> list[Any]:
     write_all(ANSWERS.pack(ASK, len(body)) + body)
     _moved(loop, ticket)
     words[marker.STARTED] = time.monotonic_ns()
-    words[marker.NUMBER] = loop.completed
     words[marker.RUNNING] = job
+    words[marker.NUMBER] = loop.completed
     words[marker.SENDING] = 0  # last: the warden takes what was sent long ago and has not begun for late
     return parts
 

@@ -7,7 +7,8 @@ it says is evidence, checked before it is believed.
 Eight-byte fields, each written by one store through memoryview.cast("Q"):
 struct.pack_into zeroes its target first (15 % of reads of a record that was
 never zero saw a zero), so it serves only for what a later count publishes.
-The id of the running attempt is stored last and read first and again.
+The id of the running attempt is stored before its number, and read first and again: else it would seem for a moment
+that the attempt before, whose answer is out, runs once more.
 """
 
 from __future__ import annotations

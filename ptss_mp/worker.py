@@ -117,8 +117,8 @@ class Loop:
                 call, needs, at = receive(self, job, call, needs, blobs, at)
                 started = clock()  # a transfer is not the job's time
             words[STARTED] = started
-            words[NUMBER] = self.completed
-            words[RUNNING] = job  # last: it runs while number == completed
+            words[RUNNING] = job
+            words[NUMBER] = self.completed  # last: it runs while number == completed
             if words[REVOKED] and self.is_revoked(job):
                 end, kind, raw, blob = wire.WAS_REVOKED, NONE, 0, None
             elif due and started >= due:

@@ -20,7 +20,7 @@ class Worker:
         watch: the next instant at which `_fired` must look here.
         heard: instant of its last answer.
         sent: instant of the dispatch that found its queue empty.
-        seen, seen_at: the attempt that its marker showed last, and since when.
+        seen, seen_at: the attempt that its marker showed last (negative: it had answered), and since when.
         given: attempts sent to it, ever.
         ready: it can take jobs.
         recalled: jobs taken back from it whose ids it has not passed by yet.

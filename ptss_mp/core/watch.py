@@ -46,6 +46,9 @@ class Watch(Admission):
         if not worker.queue:
             return
         sending, marked, patience = job == on.SENDING, job in worker.queue, WORD_NS
+        if job > 0 and not (marked or job in worker.recalled):
+            self._outstays(worker, job)
+            return
         if not marked:  # stopped, or its mark was wiped: the first in line, from when it could have begun
             job, started, patience = next(iter(worker.queue)), max(worker.sent, worker.heard), 4 * WORD_NS
         if sending:
@@ -72,6 +75,14 @@ class Watch(Admission):
                 self._silent(worker)
             # what it was given is long overdue: then look when another worker may have come free
             worker.watch = min(worker.watch, now + (WORD_NS if silent else PEEK_NS))
+
+    def _outstays(self, worker: Worker, job: int) -> None:
+        """The marker shows a job that has answered: it ends in this moment, or goes on, and others wait behind it."""
+        if worker.seen >= 0:
+            worker.seen, worker.seen_at = -job, self.now
+        worker.watch = worker.seen_at + WORD_NS
+        if worker.watch <= self.now:
+            self._kill(worker, "protocol", job)
 
     def _silent(self, worker: Worker) -> None:
         """More than one job is out, less than BUDGET_NS of work by the estimates, and nothing was heard."""

@@ -148,8 +148,9 @@ class Answers(Freight):
             elif count == 1 and blob and VALUE.unpack_from(data, at + ANSWERS.size + FACT.size)[0] & wire.LENT:
                 self.offered(bytes(data[at + ANSWERS.size : end]))
             elif count:
-                self.flushes += blob <= marker.BLOBS_MAX
-                rows += self.frame(data, at + ANSWERS.size, count, blob, found)
+                small = blob <= marker.BLOBS_MAX  # it left the page, where its jobs counted as completed before
+                rows += self.frame(data, at + ANSWERS.size, count, blob, found, self.marked()[0] if small else 0)
+                self.flushes += small
             else:
                 self._hello(bytes(data[at + ANSWERS.size : end]))
             at = end
@@ -300,19 +301,25 @@ class Answers(Freight):
 
     # ---- a frame
 
-    def frame(self, data: Any, at: int, count: int, blob: int, answers: dict[int, Answer]) -> list[Row]:
+    def frame(
+        self, data: Any, at: int, count: int, blob: int, answers: dict[int, Answer], running: int = 0
+    ) -> list[Row]:
         """Note the values of one frame, all or none; return its facts.
 
+        Args:
+            running: the attempt that had not ended when this was written; 0: none that is known.
+
         Raises:
-            Violation: it answers what this worker was not asked (another's value stays as it is), or makes no sense.
+            Violation: it answers what this worker was not asked (another's value stays as it is) or still runs, or
+                makes no sense.
         """
         values_at = at + count * FACT.size
         if count == 1:  # the synchronous caller's case, kept short
             kind, raw = VALUE.unpack_from(data, values_at)
             if kind <= wire.INT:
                 row: Row = FACT.unpack_from(data, at)
-                if row[0] not in self.given:
-                    self._check_asked(row[0])
+                if row[0] not in self.given or row[0] == running:
+                    self._check_asked(row[0], running)
                 answers[row[0]] = (kind, raw if kind else None, row)
                 return [row]
         view = memoryview(data)
@@ -321,8 +328,8 @@ class Answers(Freight):
         blobs = view[blobs_at : blobs_at + blob]
         given, found = self.given, {}
         for row, (kind, raw) in zip(rows, VALUE.iter_unpack(view[values_at:blobs_at]), strict=True):
-            if row[0] not in given:
-                self._check_asked(row[0])
+            if row[0] not in given or row[0] == running:
+                self._check_asked(row[0], running)
             if kind > wire.BOOL:
                 found[row[0]] = self._large(row, kind, raw, blobs)
             elif kind > wire.INT:
@@ -332,7 +339,9 @@ class Answers(Freight):
         answers.update(found)
         return rows
 
-    def _check_asked(self, job: int) -> None:
+    def _check_asked(self, job: int, running: int) -> None:
+        if job == running:
+            raise Violation(f"an answer for job {job}, which it still runs")
         if job in self.peeked or job in self.recalled:
             return
         if any(row[0] == job for row in self.last):  # a job had answered for itself: by now another one may run

@@ -775,15 +775,24 @@ def forge_for(job: int) -> None:
     time.sleep(HANG)
 
 
-def answer_and_go_on(log: str) -> None:
-    """Answer for itself, truly but for the value, and go on."""
+def answer_and_go_on(log: str, size: int = 0) -> None:
+    """Answer for itself, truly but for the value (666, or so many bytes), and go on."""
     from ptss_mp import marker
-    from ptss_mp.wire import ANSWERS, FACT, INT, VALUE
+    from ptss_mp.wire import ANSWERS, BYTES, FACT, INT, VALUE
 
     job = _page()[marker.RUNNING]
     note(log, os.getpid())
-    os.write(4, ANSWERS.pack(1, 0) + FACT.pack(job, 0, time.monotonic_ns(), 1) + VALUE.pack(INT, 666))
+    fact = FACT.pack(job, 0, time.monotonic_ns(), 1)
+    value = VALUE.pack(BYTES, size) + bytes(size) if size else VALUE.pack(INT, 666)
+    os.write(4, ANSWERS.pack(1, size) + fact + value)
     time.sleep(HANG)
+
+
+def answer_at(n: int, bad: int, log: str, size: int = 0) -> int:
+    """Return `n`; the bad one answers for itself and goes on."""
+    if n == bad:
+        answer_and_go_on(log, size)
+    return n
 
 
 def hide_and_hang(log: str, how: str) -> None:

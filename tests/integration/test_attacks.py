@@ -97,17 +97,43 @@ def test_a_forged_answer_does_not_stand_for_anothers(pool, tmp_path):
     assert "exited with status 9" in victim.outcome().error
 
 
-def test_a_job_that_answers_and_goes_on_keeps_its_limit(pool, tmp_path):
+LARGE = 40_000  # bytes: such an answer comes while the marker still shows its job
+
+
+def test_a_job_that_answers_and_goes_on_has_not_ended(pool, tmp_path):
     ex, log = pool(1, spares=0), tmp_path / "log"
-    assert ex.options(timeout=0.5).submit(deeds.answer_and_go_on, str(log)).result(CAP_S) == 666
+    assert ex.submit(deeds.answer_and_go_on, str(log)).outcome(CAP_S).status == "protocol"
+    wait_gone([int(wait_for_lines(log, 1)[0])], 1)
+    assert ex.submit(deeds.double, 4).result(CAP_S) == 8
+
+
+def test_a_job_that_answers_at_length_and_goes_on_keeps_its_limit(pool, tmp_path):
+    ex, log = pool(1, spares=0), tmp_path / "log"
+    assert ex.options(timeout=0.5).submit(deeds.answer_and_go_on, str(log), LARGE).result(CAP_S) == bytes(LARGE)
     wait_gone([int(wait_for_lines(log, 1)[0])], 0.5 + 0.5)
     assert ex.submit(deeds.double, 4).result(CAP_S) == 8
+
+
+@pytest.mark.parametrize("size", [0, LARGE])
+def test_who_answers_and_goes_on_holds_up_none_and_costs_none_an_answer(pool, tmp_path, size):
+    """Regression: those behind waited as long as it went on, and for those before it, whose answers stood unsent."""
+    ex, log = pool(1, spares=0), tmp_path / "log"
+    for n in range(150):  # proven short: then they travel together
+        ex.submit(deeds.answer_at, n, -1, str(log)).result(CAP_S)
+    ex.pause()
+    futures = [ex.submit(deeds.answer_at, n, 10, str(log), size) for n in range(20)]
+    ex.resume()
+    outcomes = [future.outcome(CAP_S) for future in futures]
+    assert outcomes.pop(10).status == ("succeeded" if size else "protocol")
+    assert {(outcome.status, outcome.attempts) for outcome in outcomes} == {("succeeded", 1)}
+    assert len(lines(log)) == 1
+    wait_gone([int(lines(log)[0])], 1)
 
 
 def test_a_job_that_answers_and_goes_on_is_in_nobodys_way(pool, tmp_path):
     """It has no limit: its worker is put out when the next job comes up there, and that one is made elsewhere."""
     ex, log = pool(1, spares=0), tmp_path / "log"
-    assert ex.submit(deeds.answer_and_go_on, str(log)).result(CAP_S) == 666
+    assert ex.submit(deeds.answer_and_go_on, str(log), LARGE).result(CAP_S) == bytes(LARGE)
     outcome = ex.submit(deeds.pid).outcome(CAP_S)
     assert (outcome.status, outcome.attempts) == ("succeeded", 1)
     assert outcome.result() != int(lines(log)[0])

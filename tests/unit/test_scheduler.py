@@ -491,6 +491,39 @@ def test_a_job_of_its_deadline_likewise():
     assert drive.wait(5 * MS + WORD_NS, marks={1: (1, S)}) == [do.KillWorker(1, "deadline", 1)]
 
 
+def with_two_out():
+    """A worker that was sent two jobs, of which the first has answered."""
+    drive = Drive()
+    drive.teach()
+    drive.submit(row(1), row(2))
+    assert drive.sent == {1: [1, 2]}
+    drive.answer(1, 1)
+    return drive
+
+
+def test_who_has_answered_and_goes_on_is_put_out_after_two_looks():
+    drive = with_two_out()
+    assert drive.wait(MS, marks={1: (1, S)}) == []
+    assert drive.core.wake_at == drive.now + WORD_NS
+    assert drive.wait(WORD_NS, marks={1: (1, S)}) == [do.KillWorker(1, "protocol", 1)]
+    drive.die(1, 1, "protocol")
+    assert drive.core.returns == {}  # nobody is suspected
+    assert 2 in drive.core.jobs
+
+
+def test_who_has_answered_and_was_seen_just_before_its_end_is_not():
+    drive = with_two_out()
+    assert drive.wait(MS, marks={1: (1, S)}) == []
+    assert drive.wait(WORD_NS, marks={1: (2, drive.now)}) == []
+    assert drive.wait(WORD_NS, marks={1: (1, S)}) == []
+
+
+def test_one_who_shows_another_job_at_each_look_is_put_out_too():
+    drive = with_two_out()
+    assert drive.wait(MS, marks={1: (77, S)}) == []
+    assert drive.wait(WORD_NS, marks={1: (78, S)}) == [do.KillWorker(1, "protocol", 78)]
+
+
 def test_a_scribbled_start_counts_from_its_first_sight():
     drive = Drive()
     drive.submit(row(1, Spec(1, timeout_ns=5 * MS)))
