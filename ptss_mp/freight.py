@@ -12,36 +12,49 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from . import marker, memory
+from .codec import describe
 from .parcel import parts_of, payload_of, sizes_of
 from .pipes import write_all
-from .wire import ANSWERS, ASK, LENT, MOVED_BYTES, PARCEL, VALUE, numbers, table
+from .wire import ANSWERS, ASK, COSTS, DESCRIBED, LENT, MOVED_BYTES, PARCEL, VALUE, WITH_COSTS, numbers, table
 
 if TYPE_CHECKING:
     from .worker import Loop
 
 PAUSE_S, PAUSE_MAX_S = 0.00002, 0.001  # between two looks at the page; 64 MiB take 10 to 20 ms
 
-_refused = False  # the parent may not read here (ptrace(2), "access mode checking"): by pipe, then
 
+def send(loop: Loop, fact: bytes, kind: int, costs: bytes, blob: Any) -> tuple[int, int, bytes, bytes] | None:
+    """Send a large answer; return once the parent has all of it.
 
-def send(loop: Loop, fact: bytes, kind: int, costs: bytes, blob: Any) -> None:
-    """Send a large answer; return once the parent has all of it."""
-    global _refused  # noqa: PLW0603 - a fact of the process
+    Returns:
+        None; or the kind, place, costs and blob of an answer that is to be given instead: the program has no room for it.
+    """
     parts = parts_of(blob)
     sizes = sizes_of(parts)
-    if len(blob) >= MOVED_BYTES and not _refused:
+    if len(blob) >= MOVED_BYTES:
         ticket = _draw()
         body = costs + table(ticket, [memory.address(part) for part in parts], sizes)
         write_all(ANSWERS.pack(1, len(body)) + fact + VALUE.pack(kind | LENT, len(body)) + body)
         if _moved(loop, ticket):
-            return
-        _refused = True
+            return None
+        if room := loop.words[marker.ROOM]:
+            return _refusal(kind, costs, len(blob), room)
+        # the parent may not read here (ptrace(2), "access mode checking"): by pipe, then
     if len(parts) > 1:
         kind, costs = kind | PARCEL, costs + numbers([len(parts), *sizes])
     size = len(costs) + len(blob)
     write_all(ANSWERS.pack(1, size) + fact + VALUE.pack(kind, size) + costs)
     for part in parts:
         write_all(part)
+    return None
+
+
+def _refusal(kind: int, costs: bytes, size: int, room: int) -> tuple[int, int, bytes, bytes]:
+    error = MemoryError(f"it has {size >> 20:,} MiB, and the program has room for {room >> 20:,} MiB")
+    blob = describe(error, False)
+    if costs:
+        costs = costs[: COSTS.size] + VALUE.pack(DESCRIBED, len(blob))
+    return kind & WITH_COSTS | DESCRIBED, 0, costs, blob
 
 
 def receive(loop: Loop, job: int, call: Any, needs: Any, blobs: Any, at: int) -> tuple[Any, Any, int]:

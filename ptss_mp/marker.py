@@ -24,7 +24,8 @@ from .wire import FACT, VALUE
 STARTED, NUMBER, COMPLETED, RUNNING, CPU, READY, REVOKED, SENDING = range(8)
 COUNT, BLOB, GENERATION = 8, 9, 10  # unsent answers, bytes of their blobs, flushes so far
 RESIDENT = 11  # bytes it held when it became ready
-TICKET = 12  # of the parts that the parent has moved last (freight.py)
+TICKET = 12  # of the parts that the parent has moved last, or has refused (freight.py)
+ROOM = 13  # bytes that the program has room for, if it refused them for that; else 0
 ANSWERS_MAX = 256  # as core.scheduler.DEPTH
 # REVOKED has three writers, a byte each, and a worker looks at all of them at once before each attempt: whether
 # there are revoked ids to look at (the parent's), and two holds, by the warden and by the parent: somebody is about

@@ -209,10 +209,13 @@ class Loop:
                 self.flush()
             if size > marker.BLOBS_MAX:
                 words[marker.SENDING] = 1  # transfer is not the job's time
-                send(self, FACT.pack(job, end, started, duration), kind, costs, blob)
-                self.completed += 1
-                words[COMPLETED] = self.completed
+                refusal = send(self, FACT.pack(job, end, started, duration), kind, costs, blob)
+                if refusal is None:
+                    self.completed += 1
+                    words[COMPLETED] = self.completed
                 words[marker.SENDING] = 0
+                if refusal:
+                    self.answer(job, wire.RESULT_NOT_PICKLABLE, started, duration, *refusal)
                 return
             at = BLOBS_AT + self.blob_bytes
             self.bytes[at : at + size] = costs + blob  # type: ignore[operator]  # a parcel is larger

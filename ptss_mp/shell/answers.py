@@ -19,8 +19,9 @@ from ..core.scheduler import ENDS
 from ..wire import ANSWERS, BLOB_BYTES_MAX, COSTS, FACT, VALUE
 from . import held
 from .clock import monotonic_ns
-from .freight import Freight, Move, Violation
+from .freight import Freight, Move, Violation, coming
 from .held import READ_BYTES
+from .memfree import shortage
 from .output import Output
 from .report import Report
 
@@ -139,6 +140,8 @@ class Answers(Freight):
                 raise Violation(f"a frame that claims {count} answers and {blob} bytes")
             end = at + ANSWERS.size + (0 if asks else count * (FACT.size + VALUE.size)) + blob
             if size < end:
+                if room := shortage(2 * (end - at), coming()):  # it is collected, then copied
+                    raise Violation(f"a frame of {end - at:,} bytes, where {room:,} are left")
                 self.need = end - at
                 break
             if asks:

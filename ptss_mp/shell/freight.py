@@ -25,11 +25,13 @@ from .. import marker, memory, wire
 from ..parcel import PARTS_MAX, payload_of, sizes_of
 from ..wire import COSTS, FACT, VALUE
 from .clock import monotonic_ns
+from .memfree import shortage
 
 SLICE_BYTES = 2 << 20  # moved at once, in 0.3 to 10 ms: so often it is seen that a transfer goes on
 SHARED_SLICES = 4  # more are shared by two threads
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_coming: set[Move] = set()  # of all pools of this program: moves to here, as long as they go on
 
 
 class Violation(Exception):
@@ -86,6 +88,7 @@ class Move(threading.Thread):
         land: called with the move when it has ended, in this thread.
 
     Attributes:
+        rest: bytes still to be moved, about.
         failed: not all of it was moved.
         gone: for the process has no memory any more: it is dying.
         grew_at: when something was moved last.
@@ -99,6 +102,7 @@ class Move(threading.Thread):
         self.pid, self.there, self.ticket, self.table = pid, there, ticket, table
         self.parts, self.land = parts, land
         self.slices: deque[tuple[int, int, memoryview]] = deque()
+        self.rest = sum(abs(size) for _, size in table)
         self.failed = self.gone = False
         self.grew_at = monotonic_ns()
 
@@ -122,6 +126,7 @@ class Move(threading.Thread):
             if helper.ident:
                 helper.join()
         self.there = None
+        _coming.discard(self)
         self.land(self)
 
     def _work(self) -> None:
@@ -129,6 +134,7 @@ class Move(threading.Thread):
         with contextlib.suppress(IndexError):  # the other thread has the last one
             while not self.failed:
                 self._move(*self.slices.popleft())
+                self.rest = len(self.slices) * SLICE_BYTES
 
     def _move(self, address: int, here: int, view: memoryview) -> None:
         at = 0
@@ -234,7 +240,8 @@ class Freight:
         ticket, table = _table(frame[at:])
         if self.move or job not in self.given:
             raise Violation(f"an offer for job {job}")
-        if self.refused:  # by the job before, perhaps
+        self.words[marker.ROOM] = room = shortage(sum(abs(size) for _, size in table), coming())
+        if room or self.refused:  # by the job before, perhaps
             self.words[marker.TICKET] = ticket | 1
             return
         self.offer = frame
@@ -242,6 +249,8 @@ class Freight:
 
     def _begin(self, there: Memory | None, ticket: int, table: list[tuple[int, int]], parts: list[Any]) -> None:
         self.move = Move(self.pid, there, ticket, table, parts, self.land)
+        if there is None:
+            _coming.add(self.move)
         try:
             self.move.start()
         except RuntimeError:  # no thread can be had: the loop waits for once
@@ -282,6 +291,11 @@ class Freight:
         if (len(parts) > 1 and kind != wire.PICKLE) or type(parts[0]) is not bytes:
             raise Violation(f"{len(parts)} parts of kind {kind}")
         return payload_of(parts)
+
+
+def coming() -> int:
+    """Return how many bytes are on their way to here, and have room that nobody else may have."""
+    return sum(move.rest for move in tuple(_coming))
 
 
 def _table(data: bytes) -> tuple[int, list[tuple[int, int]]]:

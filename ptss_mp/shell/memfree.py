@@ -13,6 +13,7 @@ from . import container
 # A look costs 60 to 100 µs, so a thousandth of a core; a job that takes memory at 1 GiB/s has taken 100 MiB
 # before the next one is started.  More jobs than are idle workers never start between two looks.
 LOOK_NS = 100_000_000
+LOOKED_BYTES = 64 << 20  # for less than this nobody looks whether there is room: it takes 10 ms, a look 0.1
 
 
 class MemoryGate:
@@ -64,6 +65,25 @@ def available_bytes() -> int:
     import psutil
 
     return _less(int(psutil.virtual_memory().available), container.memory_left_bytes())
+
+
+def shortage(size: int, coming: int) -> int:
+    """Return how much memory is left if that is less than a value needs that is about to come, else 0.
+
+    So the program does not die of it (the kernel's OOM killer): a result may be large and cost its job nothing, for
+    pages that nobody has written to are none.
+
+    Args:
+        size: of the value.
+        coming: of others that were let in, and are not here yet.
+    """
+    if size < LOOKED_BYTES:
+        return 0
+    try:
+        left = available_bytes() - coming
+    except OSError:  # no descriptor is left to look
+        return 0
+    return max(left, 1) if left < size else 0
 
 
 def most_bytes() -> int:

@@ -34,8 +34,8 @@ def judge(channel: Channel) -> tuple[int, str]:
 
     In this order: the verdict that was told, the verdict that was written, noise in its pipe, which may be heard
     of after its death, the marker, nobody.
-    A limit blames the attempt that the warden named and no other.  A marker that names
-    what this worker was not given was scribbled on, or is of a job that has ended: it names nobody.
+    A limit blames the attempt that the warden named and no other.  A marker that names what this worker was not
+    given was scribbled on, or is of a job that has answered: it names nobody, nor does a verdict that goes by it.
     """
     marked = channel.marked()[0]
     if marked not in channel.given:
@@ -47,6 +47,8 @@ def judge(channel: Channel) -> tuple[int, str]:
         channel.observed = at, observed
     if not why:
         return marked, "protocol" if channel.violation else "crashed"
+    if why == "protocol" and job not in channel.given:
+        job = 0
     return job or (0 if why in LIMITS else marked), why
 
 

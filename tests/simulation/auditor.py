@@ -201,6 +201,7 @@ class Auditor:
         self.dropped = False
         self.behind = False  # the core has more to do at this instant, by its own word
         self.rogue: set[int] = set()  # workers that sent nonsense in this step
+        self.marks: dict[int, tuple[int, int]] = {}  # what the pages showed in this step
         self.died: set[int] = set()  # workers that died in this step
         self.sentenced: set[int] = set()  # workers condemned or orphaned in this step
         self.cancelled_here: set[tuple[int, int]] = set()  # (worker, job) that must be revoked
@@ -219,7 +220,7 @@ class Auditor:
             Violation: a promise is broken.
         """
         self.require(not self.halted, "a step after Halt")
-        self.rogue, self.cancelled_here = set(), set()
+        self.rogue, self.cancelled_here, self.marks = set(), set(), {}
         self.behind = behind
         self.died, self.sentenced = set(), set()
         for event in events:
@@ -396,7 +397,7 @@ class Auditor:
         self.touched.append(job)
 
     def _ev_Fired(self, event: Any) -> None:
-        pass
+        self.marks = event.marks
 
     def _ev_Paused(self, event: Any) -> None:
         self.paused = True
@@ -502,7 +503,8 @@ class Auditor:
     def _do_KillWorker(self, command: Any) -> None:
         worker, why, now = self.workers[command.worker], command.why, self.now
         if why == "protocol":
-            legal = worker.id in self.rogue
+            stray = command.job > 0 and self.marks.get(worker.id, (0, 0))[0] == command.job
+            legal = worker.id in self.rogue or (stray and worker.queue and command.job not in worker.queue)
             self.rogue.discard(worker.id)
         elif why == "interrupted":
             legal = now >= self.grace_until and bool(worker.queue)

@@ -92,8 +92,11 @@ class Worker:
         self.world.after(1 + self.world.rng.randrange(self.world.swarm.lag_ns), self.die)
 
     def kill(self, why: str, job: int) -> None:
-        """The core ordered it; whoever runs there is what it was killed for, unless the order names one."""
-        self.verdict = self.verdict or (job or self.running, why)
+        """The core ordered it; whoever runs there is what it was killed for, unless the order names one.
+
+        An order for nonsense names the job that the marker showed, which had answered: so nobody.
+        """
+        self.verdict = self.verdict or (0 if job and why == "protocol" else job or self.running, why)
         self.die()
 
     def peek(self) -> None:
