@@ -27,7 +27,7 @@ def send(loop: Loop, fact: bytes, kind: int, costs: bytes, blob: Any) -> tuple[i
     """Send a large answer; return once the parent has all of it.
 
     Returns:
-        None; or the kind, place, costs and blob of an answer that is to be given instead: the program has no room for it.
+        None; or kind, place, costs and blob of an answer to be given instead: the program has no room for this one.
     """
     parts = parts_of(blob)
     sizes = sizes_of(parts)

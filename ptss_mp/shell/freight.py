@@ -240,7 +240,9 @@ class Freight:
         ticket, table = _table(frame[at:])
         if self.move or job not in self.given:
             raise Violation(f"an offer for job {job}")
-        self.words[marker.ROOM] = room = shortage(sum(abs(size) for _, size in table), coming())
+        times = 2 if self.refused else 1  # what comes by pipe is collected, then copied
+        room = shortage(times * sum(abs(size) for _, size in table), coming())
+        self.words[marker.ROOM] = -(-room // times)
         if room or self.refused:  # by the job before, perhaps
             self.words[marker.TICKET] = ticket | 1
             return

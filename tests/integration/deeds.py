@@ -1352,6 +1352,10 @@ def first_bytes(block: Block) -> bytes:
     return bytes(block.data[:3])
 
 
+def make(kind: Any, size: int) -> Any:
+    return kind(bytearray(size))
+
+
 def give(size: int) -> bytes:
     return b"x" * size
 
@@ -1381,6 +1385,16 @@ def offer_what_is_nowhere(size: int) -> int:
     while words[marker.TICKET] | 1 != 1 << 40 | 1:
         time.sleep(0.001)
     return words[marker.TICKET] & 1
+
+
+def claim_by_pipe(size: int) -> None:
+    """Begin an answer of so many bytes, and say no more."""
+    from ptss_mp import marker
+    from ptss_mp.wire import ANSWERS, BYTES, FACT, VALUE
+
+    fact = FACT.pack(_page()[marker.RUNNING], 0, time.monotonic_ns(), 1)
+    os.write(4, ANSWERS.pack(1, size) + fact + VALUE.pack(BYTES, size) + bytes(100))
+    time.sleep(HANG)
 
 
 def ask_for(job: int, size: int) -> None:

@@ -19,8 +19,9 @@ import deeds
 import pytest
 from support import CAP_S, until
 
-from ptss_mp import wire
+from ptss_mp import ResultNotPicklable, wire
 from ptss_mp.parcel import PART_BYTES, PARTS_MAX
+from ptss_mp.shell import memfree
 from ptss_mp.shell.freight import Freight
 
 MIB = 1 << 20
@@ -132,6 +133,34 @@ def test_results_go_on_to_who_waits_for_them(pool):
     assert first is third
     told = ex.options(run_if="done", after=[source]).submit(deeds.echo, {"outcome": source}).result(CAP_S)
     assert told["outcome"].result().data == b"x" * LARGE
+
+
+# ---- what is larger than the memory that is left
+
+
+@pytest.mark.parametrize("way", ["memory", "pipe"])
+@pytest.mark.parametrize("kind", [bytes, bytearray, deeds.Block])
+def test_a_result_for_which_there_is_no_room_is_not_taken(pool, monkeypatch, way, kind):
+    """Untouched pages cost a job nothing, and the program that takes them its life (the kernel's OOM killer)."""
+    ex = pool(1, spares=0)
+    pid = ex.submit(deeds.pid).result(CAP_S)
+    channel_of(ex).refused, times = way == "pipe", 1 + (way == "pipe")  # what comes by pipe is copied once more
+    monkeypatch.setattr(memfree, "available_bytes", lambda: 70 * MIB)
+    future = ex.submit(deeds.make, kind, 80 * MIB)
+    assert future.outcome(CAP_S).status == "not_picklable"
+    assert isinstance(future.exception(), ResultNotPicklable)
+    assert f"it has 80 MiB, and the program has room for {70 // times} MiB" in future.outcome().error
+    size = 66 // times * MIB
+    assert len(ex.submit(deeds.make, bytes, size).result(CAP_S)) == size
+    assert ex.submit(deeds.pid).result(CAP_S) == pid, "nobody is killed for it"
+
+
+def test_a_frame_for_which_there_is_no_room_is_not_collected(pool, monkeypatch):
+    ex = pool(1, spares=0)
+    assert ex.submit(abs, -1).result(CAP_S) == 1
+    monkeypatch.setattr(memfree, "available_bytes", lambda: 70 * MIB)
+    assert ex.submit(deeds.claim_by_pipe, 80 * MIB).outcome(CAP_S).status == "protocol"
+    assert ex.submit(abs, -2).result(CAP_S) == 2
 
 
 # ---- limits, cancels, deaths

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from ptss_mp import marker, memory, wire
 from ptss_mp.parcel import PARTS_MAX, Parcel, payload_of, sizes_of
+from ptss_mp.shell import memfree
 from ptss_mp.shell.freight import Freight, reaches
 from ptss_mp.wire import ANSWERS, ASK, COSTS, FACT, LENT, PARCEL, VALUE, WITH_COSTS, numbers, table
 from tests.unit.test_channel import Hand
@@ -70,6 +72,38 @@ def test_an_offer_is_fetched_and_the_worker_told(hand):
     assert hand.words[marker.TICKET] == TICKET
     assert hand.read() == []
     assert hand.channel.ready
+
+
+def test_what_is_on_its_way_has_its_room(monkeypatch):
+    first, second = Freighter(), Freighter()
+    begun, go_on = threading.Event(), threading.Event()
+    blank = memory.blank
+
+    def held(size: int) -> Any:
+        begun.set()
+        assert go_on.wait(10)
+        return blank(size)
+
+    monkeypatch.setattr(memory, "blank", held)
+    monkeypatch.setattr(memfree, "available_bytes", lambda: 150 * MIB)
+    try:
+        for other in (first, second):
+            other.offer(wire.BYTES, other.table([bytes(100 * MIB)]))
+        first.read()
+        assert begun.wait(10)
+        second.read()
+        assert second.channel.move is None
+        assert (second.words[marker.TICKET], second.words[marker.ROOM]) == (TICKET | 1, 50 * MIB)
+        go_on.set()
+        assert first.land() == [(7, 0, 10, 5)]
+        second.offer(wire.BYTES, second.table([bytes(100 * MIB)]))
+        second.read()
+        assert second.land() == [(7, 0, 10, 5)]
+        assert (second.words[marker.TICKET], second.words[marker.ROOM]) == (TICKET, 0)
+    finally:
+        go_on.set()
+        first.close()
+        second.close()
 
 
 def test_an_offer_with_costs_and_parts(hand):

@@ -34,7 +34,7 @@ ROOMS: dict[str, set[str]] = {
     "core": {"errors", "core"},
     "pickling": set(),
     "codec": {"wire", "parcel", "pickling"},
-    "freight": BYTES | {"memory", "pipes", "worker"},
+    "freight": BYTES | {"codec", "memory", "pipes", "worker"},
     "settings": {"pipes"},
     "hygiene": {"logs", "settings"},
     "pipes": {"rlimits"},
