@@ -457,8 +457,8 @@ class Supervisor(Desk):
         if channel is None or channel.buried or channel.verdict:
             return
         queue = self.core.workers[command.worker].queue
-        if command.job not in queue:
-            return  # it was not even sent (_dispatch)
+        if command.job not in queue or command.job in self._unheard(channel):
+            return  # it was not even sent (_dispatch), or has ended
         if not channel.revoke(command.job):
             return
         # It runs.  It may end before the signal comes: what is behind it must not begin, and die in its place.
@@ -476,11 +476,17 @@ class Supervisor(Desk):
             if channel.violation:
                 self._expel(channel)
 
+    def _unheard(self, channel: Channel) -> set[int]:
+        """Return the jobs that have answered, which the core hears next: their ids would stand in the page for ever."""
+        told = [event for event in self.events if type(event) is on.Answered and event.worker == channel.number]
+        return {row[0] for event in told for row in event.rows}
+
     def _recall(self, command: do.Recall) -> None:
         channel = self.channels.get(command.worker)
         if channel and not channel.buried and not channel.verdict:
             found: dict[int, Answer] = {}
-            rows, back = channel.recall(command.ids, found)
+            unheard = self._unheard(channel)
+            rows, back = channel.recall([job for job in command.ids if job not in unheard], found)
             self._answered(channel, rows, found)
             self.events.append(on.Recalled(monotonic_ns(), command.worker, back))
             if channel.violation:

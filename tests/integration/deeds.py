@@ -60,6 +60,13 @@ def nap(seconds: float) -> float:
     return seconds
 
 
+def nap_at(n: int, slow: int, seconds: float) -> int:
+    """Return `n`; the slow one takes its time."""
+    if n == slow:
+        time.sleep(seconds)
+    return n
+
+
 def nap_noted(log: str, seconds: float) -> None:
     note(log, os.getpid())
     time.sleep(seconds)

@@ -15,6 +15,7 @@ import pytest
 from ptss_mp import marker, wire
 from ptss_mp.core import events as on
 from ptss_mp.core.scheduler import Scheduler
+from ptss_mp.shell import memfree
 from ptss_mp.shell.channel import Channel
 from ptss_mp.shell.desk import Desk
 from ptss_mp.warden.protocol import SLOT_BYTES
@@ -199,7 +200,8 @@ def test_an_answer_to_what_it_was_not_asked_stands_for_nothing(hand):
     assert "77" in hand.channel.violation
 
 
-def test_one_who_never_stops_writing_holds_up_nobody(hand):
+def test_one_who_never_stops_writing_holds_up_nobody(hand, monkeypatch):
+    monkeypatch.setattr(memfree, "available_bytes", lambda: 1 << 40)
     hand.say(ANSWERS.pack(1, wire.BLOB_BYTES_MAX))
     stop = threading.Event()
 
