@@ -95,14 +95,28 @@ def _drop_unwritten() -> None:
 def _unexpected(error: Exception) -> int:
     """Say what nobody reckoned with: the machine is full, or we are to blame; return the exit status."""
     what = f"{type(error).__name__}: {error}"
-    # A module that is compiled where memory ends is told as one that is written wrong (CPython 3.11).
-    full = isinstance(error, MemoryError | SyntaxError) or (isinstance(error, OSError) and error.errno in SHORTAGES)
+    full = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in SHORTAGES)
+    full = full or (isinstance(error, SyntaxError) and not _is_written_wrong(error))
     if full or any(words in what for words in SHORTAGE_WORDS):
         text.say(f"ptss-mp: this machine has no room for it: {what}", "ERROR")
         return Exit.CANNOT_CREATE
     how = "please report it, with what PTSS_MP_DEBUG=1 in the environment shows"
     text.say(f"ptss-mp: our own fault: {what}; {how}", "CRITICAL")
     return Exit.OUR_FAULT
+
+
+def _is_written_wrong(error: SyntaxError) -> bool:
+    """Return False if the file is as it should be: it was compiled where memory ended, which is told so too (3.11)."""
+    try:
+        with open(error.filename or "", "rb") as file:
+            compile(file.read(), error.filename or "", "exec")
+    except SyntaxError as again:
+        return (again.msg, again.lineno) == (error.msg, error.lineno)  # else memory is still short
+    except OSError:  # it is none: a text that we have made
+        return True
+    except MemoryError:
+        pass
+    return False
 
 
 def _dispatch(args: argparse.Namespace) -> int:

@@ -601,7 +601,7 @@ FORGERIES = (
 
 
 def forge_and_answer_late(pause_s: float) -> None:
-    """Answer for itself, and let the worker send its own answer only when the next job is on its way."""
+    """Answer for itself once it has ended, and let the worker say so only when the next job is on its way."""
     import gc
 
     from ptss_mp import marker, worker
@@ -612,6 +612,7 @@ def forge_and_answer_late(pause_s: float) -> None:
 
     def late() -> None:
         loop.flush = flush
+        os.write(worker.ANSWERS_FD, ANSWERS.pack(1, 0) + row)
         time.sleep(pause_s)
         flush()
 
@@ -619,7 +620,6 @@ def forge_and_answer_late(pause_s: float) -> None:
     now = time.monotonic_ns()
     row = FACT.pack(loop.words[marker.RUNNING], 0, now, 1) + VALUE.pack(INT, 666)
     loop.flushed_at = 1 << 62  # not before the next round
-    os.write(worker.ANSWERS_FD, ANSWERS.pack(1, 0) + row)
 
 
 def forge_failure(last: bool) -> str:

@@ -317,7 +317,7 @@ def test_a_job_behind_one_that_became_slow_moves_to_an_idle_worker(pool, gate, t
 
 
 def test_what_is_taken_back_leaves_nothing_in_the_page(pool):
-    """Regression: who had answered in that very turn kept its place there, of 256 (DEPTH); then nothing was taken back."""
+    """Regression: who had answered in that very turn kept its place there, of 256; then nothing was taken back."""
     ex = pool(2, spares=0)
     [f.result(CAP_S) for f in [ex.submit(deeds.nap_at, i, -1, 0) for i in range(1_000)]]
     for _ in range(5):
@@ -325,8 +325,8 @@ def test_what_is_taken_back_leaves_nothing_in_the_page(pool):
         futures = [ex.submit(deeds.nap_at, n % 25, 8, 0.03) for n in range(50)]
         ex.resume()
         assert [f.result(CAP_S) for f in futures] == [*range(25)] * 2
-    channels = list(ex._pool.channels.values())
-    until(lambda: {(len(c.places), len(c.revoked), len(c.recalled)) for c in channels} == {(256, 0, 0)}, "a page as new")
+    pages = list(ex._pool.channels.values())
+    until(lambda: {(len(p.places), len(p.revoked), len(p.recalled)) for p in pages} == {(256, 0, 0)}, "pages as new")
 
 
 # ---- dependencies
