@@ -30,6 +30,7 @@ from .callbacks import Callbacks
 from .channel import Channel
 from .clock import monotonic_ns
 from .freight import Move
+from .lateness import Lateness
 from .memfree import MemoryGate
 from .poller import Poller
 from .records import replay
@@ -47,6 +48,7 @@ LOOK_NS = 500_000_000  # observers are told what running jobs report at most so 
 EARLY_NS = 1_000_000_000  # a thread does not need so long from the table of Futures to the inbox
 SLICE = 1_000  # submissions, edges of the graph, or cancels taken in one turn: about 1.5 ms of each
 ASIDE = 10 * SLICE  # jobs looked at in one turn once some have prerequisites: 2 ms to put them all aside
+_NOT_ENDED_BY_ITSELF = frozenset(("cancelled", "dependency", "skipped"))
 CANCELS = 200  # made in one turn for a view that ends: 1 ms
 
 
@@ -77,7 +79,6 @@ class Desk:
         self.weights: set[int] = set()  # what the ends so far count in an exit status: at most 0, 1 and 3
         self.ends: Counter[str] = Counter()  # settled jobs by status; a cancel counts once the loop has heard of it
         self.retries = 0
-        self.lateness = False  # some job may succeed after its deadline
         self.look_at = NEVER  # when to look what running jobs report: only if somebody observes
         self.gate: MemoryGate | None = None
         self.gate_at = NEVER  # when to look at the memory though nothing happens
@@ -91,6 +92,7 @@ class Desk:
         self.reports: dict[int, Report] = {}  # of attempts that died, likewise
         self.channels: dict[int, Channel] = {}  # by worker; callers read markers
         self.callbacks = Callbacks(name)
+        self.lateness = Lateness(name, self.callbacks)
 
     # ---- any thread
 
@@ -299,7 +301,7 @@ class Desk:
 
     def settle(self, command: do.Settle) -> None:
         """Store results and wake who waits."""
-        take, answer_of, late = self.futures.pop, self.answers.pop, self.lateness
+        take, answer_of, late = self.futures.pop, self.answers.pop, self.lateness.wanted
         if command.status == "succeeded":
             missing = 0
             for job in command.ids:
@@ -314,6 +316,7 @@ class Desk:
                 future._report = report
                 if late and finished_at(report) > future._due:
                     self.weights.add(EXIT_STATUS[Status.DEADLINE])
+                    self.lateness.note(future._use.name, finished_at(report) - future._due)
                 if future._end(FINISHED):
                     self.callbacks.settled(future)
             self.ends["succeeded"] += len(command.ids) - missing
@@ -335,8 +338,14 @@ class Desk:
         self.ends[status] += 1
         if status != "dependency":  # its root, a job of this pool, has counted
             self.weights.add(EXIT_STATUS[Status(status)])
+        if future._report.finished > future._due and status not in _NOT_ENDED_BY_ITSELF:
+            self.lateness.note(future._use.name, future._report.finished - future._due)
         if future._end(CANCELLED_AND_NOTIFIED if status == "cancelled" else FINISHED):
             self.callbacks.settled(future)
+
+    def tell_deadline(self, command: do.TellDeadline) -> None:
+        """Log that deadlines are near."""
+        self.lateness.tell(command, self.futures, monotonic_ns())
 
     def carry_on(self, rows: list[AnswerRow], found: dict[int, Answer]) -> list[AnswerRow]:
         """Let unfinished chunks keep what they have; return the rows, those of jobs that are none as lost."""

@@ -99,7 +99,7 @@ class Supervisor(Desk):
 
     def _turn(self) -> None:
         at = min(self.core.wake_at, self.unexplained or NEVER, self.quit_at, self.warden_by)
-        at = min(at, self.look_at, self.measure_at, self.gate_at, self.stuck_at)
+        at = min(at, self.look_at, self.measure_at, self.gate_at, self.stuck_at, self.lateness.sum_at)
         for _, handle, what in self.poller.ready(at, self.busy):
             handle(what)
         if self.halted:
@@ -357,6 +357,8 @@ class Supervisor(Desk):
             self._break(f"the warden is not ready after {limit}: what it preloads hangs, or needs longer")
         if now >= self.look_at:
             self.look(now)
+        if now >= self.lateness.sum_at:
+            self.lateness.sum_up()
         if now >= self.measure_at:
             self._keep_measuring(now)
         if now >= self.stuck_at:
@@ -527,6 +529,7 @@ _DO: dict[type, Callable[[Supervisor, Any], None]] = {
     do.StartWorker: Supervisor._start_worker,
     do.Dispatch: Supervisor._dispatch,
     do.Waits: lambda _self, _command: None,
+    do.TellDeadline: Supervisor.tell_deadline,
     do.Settle: Supervisor.settle,
     do.Postpone: Supervisor.postpone,
     do.Revoke: Supervisor._revoke,
