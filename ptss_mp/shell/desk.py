@@ -40,6 +40,7 @@ from .verdicts import explain_end, extra_of
 if TYPE_CHECKING:
     from ..future import Future
     from ..outcome import Outcome
+    from ..saving import Saving
 
 # Whoever owns an end stores it within microseconds, once it gets the interpreter lock; unless it is a `cancel`
 # that this very thread has begun, and a signal handler that cancels has interrupted.
@@ -49,6 +50,7 @@ EARLY_NS = 1_000_000_000  # a thread does not need so long from the table of Fut
 SLICE = 1_000  # submissions, edges of the graph, or cancels taken in one turn: about 1.5 ms of each
 ASIDE = 10 * SLICE  # jobs looked at in one turn once some have prerequisites: 2 ms to put them all aside
 _NOT_ENDED_BY_ITSELF = frozenset(("cancelled", "dependency", "skipped"))
+_CUT_OFF = frozenset(("cancelled", "interrupted"))  # by the end of a pool
 CANCELS = 200  # made in one turn for a view that ends: 1 ms
 
 
@@ -76,6 +78,7 @@ class Desk:
         self.room: threading.Condition | None = None  # of max_pending
         self.observers: list[Any] = []  # observe.story.Narrator
         self.drainers: list[tuple[threading.Event, bool]] = []  # who waits, and whether for the unreleased too
+        self.savings: list[Saving] = []  # of a stop that is to write what has not run
         self.weights: set[int] = set()  # what the ends so far count in an exit status: at most 0, 1 and 3
         self.ends: Counter[str] = Counter()  # settled jobs by status; a cancel counts once the loop has heard of it
         self.retries = 0
@@ -297,7 +300,13 @@ class Desk:
         while self.inbox:
             what = self.inbox.popleft()
             if not callable(what):
+                self._save(what, "cancelled")
                 self.cancel(what)
+
+    def _save(self, future: Future[Any], status: str) -> None:
+        """Note a job that ends without having run, for who stopped the pool."""
+        for saving in self.savings:
+            saving.take(future, status)
 
     def settle(self, command: do.Settle) -> None:
         """Store results and wake who waits."""
@@ -334,6 +343,8 @@ class Desk:
         answer, report = self.answers.pop(job, None), self.reports.pop(job, None)
         if future is None:
             return
+        if self.savings and status in _CUT_OFF:
+            self._save(future, status)
         future._report = explain_end(future, status, answer, report, blame, monotonic_ns())
         self.ends[status] += 1
         if status != "dependency":  # its root, a job of this pool, has counted
@@ -391,6 +402,8 @@ class Desk:
         self.free_room()
         for over, _ in self.drainers:
             self.callbacks.put(over.set)  # behind those that are due
+        for saving in self.savings:
+            self.callbacks.put(saving.write)
         self.drainers = []
 
     def _settle_late(self, future: Future[Any]) -> None:
@@ -400,6 +413,7 @@ class Desk:
         self.ends[report.status] += 1
         self.weights.add(EXIT_STATUS[Status(report.status)])
         future._report = report
+        self._save(future, report.status)
         if future._end(FINISHED if broken else CANCELLED_AND_NOTIFIED):
             self.callbacks.settled(future)
 
