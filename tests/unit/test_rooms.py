@@ -53,6 +53,7 @@ ROOMS: dict[str, set[str]] = {
     "handlers": set(),
     "life": {"handlers", "outcome", "pool", "units"},
     "atomic": set(),
+    "calls": {"pool"},
     "depict": set(),
     "saving": {"atomic", "core.job", "depict", "errors", "future", "outcome", "parcel", "retrying", "shell.clock"},
     "pool": {"declare", "errors", "rules", "wire", "future", "core", "handlers", "pickling", "shell"},
