@@ -54,6 +54,7 @@ ROOMS: dict[str, set[str]] = {
     "life": {"handlers", "outcome", "pool", "units"},
     "atomic": set(),
     "calls": {"pool"},
+    "feasibility": {"core.job", "jobsfile", "rules", "submission", "units"},
     "depict": set(),
     "saving": {"atomic", "core.job", "depict", "errors", "future", "outcome", "parcel", "retrying", "shell.clock"},
     "pool": {"declare", "errors", "rules", "wire", "future", "core", "handlers", "pickling", "shell"},
