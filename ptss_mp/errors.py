@@ -59,6 +59,10 @@ class PoolBroken(PtssError, BrokenProcessPool):
     pool_usable = False
 
 
+class JournalError(PtssError, OSError):
+    """What shall outlast the program cannot be written, or not be read."""
+
+
 class InternalError(PtssError):
     """A promise of ours is broken: please report, with the text."""
 

@@ -5,13 +5,16 @@ It is the view without options of its own (view.py), and the only one with the p
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from .declare import Options
 from .making import base_options, make_pool
+from .pool import State
 from .rules import rules
+from .saving import Saving
 from .units import duration_ns
 from .view import ExecutorView
 
@@ -101,16 +104,30 @@ class Executor(ExecutorView):
         """
         self._pool.pause()
 
-    def stop(self, grace: float = 30.0) -> None:
+    def stop(self, grace: float = 30.0, save: str | os.PathLike[str] | None = None) -> None:
         """Accept nothing more; what has not started is cancelled; what runs has `grace` seconds, then is killed.
 
         Returns when all has ended, in a signal handler at once; what was killed is `interrupted`.
 
         Args:
             grace: seconds; 0 kills at once.
+            save: a file for what has not run, as JSON (docs/stopping.md); it is there when all has ended, whole or
+                not at all.  Of a pool that has ended already there is nothing to save, and no file is written.
+
+        Raises:
+            InvalidOption: `grace` is no duration, or `save` cannot be created; nothing was stopped.
+            JournalError: the file could not be written in the end.  Where nobody waits (a done-callback, a signal
+                handler) that is logged alone.
         """
-        self._stop(0 if grace == 0 else duration_ns(grace, "grace"))
+        grace_ns = 0 if grace == 0 else duration_ns(grace, "grace")
+        saving = None if save is None else Saving(save, self._pool.name)
+        unused = self.state is State.INITIALIZED
+        self._pool.stop(grace_ns, saving)
         self._pool.join()
+        if saving and unused:
+            saving.write()  # nobody else does: nothing was ever started
+        if saving and saving.error:
+            raise saving.error
 
     def _stop(self, grace_ns: int) -> None:
         self._pool.stop(grace_ns)

@@ -16,7 +16,7 @@ import weakref
 from collections import deque
 from enum import StrEnum
 from multiprocessing import spawn
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import wire
 from .core import events as on
@@ -31,6 +31,9 @@ from .shell.dispatch import prepare_main
 from .shell.supervisor import Supervisor
 from .shell.use import Function, by_reference
 from .shell.verdicts import extra_of
+
+if TYPE_CHECKING:
+    from .saving import Saving
 
 WORKERS_MAX = 1_000  # each costs the parent eight descriptors (warden.protocol.FDS)
 NAMES_MAX = 10_000  # ended jobs that `after` finds by name; as many as `story` remembers
@@ -242,8 +245,10 @@ class Pool(Supervisor):
         if started:
             self.control(lambda now: on.Closed(now, drop))
 
-    def stop(self, grace_ns: int) -> None:
-        """Accept nothing more; what runs has the grace.  Does not wait."""
+    def stop(self, grace_ns: int, saving: Saving | None = None) -> None:
+        """Accept nothing more; what runs has the grace; `saving` learns what has not run.  Does not wait."""
+        if saving:
+            self.savings.append(saving)  # first: so that it misses nothing
         self.close_down(True)  # nothing may start between the two
         if self.pid == os.getpid():
             self.control(lambda now: on.Stopped(now, grace_ns))

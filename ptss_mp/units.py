@@ -66,6 +66,18 @@ def duration_ns(
     return ns
 
 
+def shown_duration(ns: int) -> str:
+    """Return a duration as people write it, to three places or so: "250ms", "1.5s", "12m5s", "1h30m", "2d"."""
+    if ns < 60 * SECOND_NS:
+        return f"{ns / 1e6:.3g}ms" if ns < SECOND_NS else f"{ns / 1e9:.3g}s"
+    parts = []
+    for unit in ("d", "h", "m", "s"):
+        count, ns = divmod(ns, _UNITS_NS[unit])
+        parts.append(f"{count}{unit}" if count else "")
+    first = next(i for i, part in enumerate(parts) if part)
+    return "".join(parts[first : first + 2])
+
+
 def _read_duration(text: str, what: str, bare: bool) -> int:
     stripped = text.strip().lower()
     if bare and re.fullmatch(r"\d+(\.\d+)?", stripped):

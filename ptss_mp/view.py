@@ -22,6 +22,7 @@ from .parcel import parts_of
 from .pool import Pool, State
 from .rules import RULED, Rules, rules
 from .shell.clock import monotonic_ns
+from .shell.lateness import Tardiness
 from .shell.report import Extra
 from .shell.use import Function, Use
 from .submission import born_failed, instants, name_of, pickled_call
@@ -38,7 +39,10 @@ _NUMBERS = frozenset((int, float))
 
 
 class Snapshot(NamedTuple):
-    """Numbers of one moment.  `workers` counts ready and starting ones, spares included."""
+    """Numbers of one moment.  `workers` counts ready and starting ones, spares included.
+
+    `late` tells of each task, by its name, how many of its jobs ended after their deadlines so far, and how late.
+    """
 
     state: State
     waiting: int
@@ -48,6 +52,7 @@ class Snapshot(NamedTuple):
     unsettled: int
     workers: int
     spares: int
+    late: Mapping[str, Tardiness]
 
 
 class Subscription:
@@ -171,7 +176,7 @@ class ExecutorView(Maps):
         use = Use(pool, view._scope, fn, function, view._rules, name)
         use.special = view._special or isinstance(fn, Task)
         if not use.spec.kill_at_deadline:
-            pool.lateness = True
+            pool.lateness.wanted = True
         if function.number >= 0:
             self._uses[fn] = use
         return use
@@ -365,7 +370,8 @@ class ExecutorView(Maps):
         waiting, delayed = len(core.graph.waiting), len(core.delayed)
         ready = max(0, len(core.jobs) - waiting - delayed - running) + len(pool.inbox)
         waiting += len(pool.gathering)
-        return Snapshot(self.state, waiting, delayed, ready, running, len(pool.futures), core.staff, len(core.spares))
+        jobs = waiting, delayed, ready, running, len(pool.futures)
+        return Snapshot(self.state, *jobs, core.staff, len(core.spares), pool.lateness.tasks)
 
     def metrics(self) -> Mapping[str, float]:
         """Return the pool's counters since its start (`_total`) and gauges of this moment (`observe.metrics.METRICS`).

@@ -1,14 +1,11 @@
-"""Files that a run writes: looked at before anything runs, written whole or not at all."""
+"""Files that a run writes (atomic.py), in the words of the command line."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import stat
-import tempfile
 from typing import Any
 
+from .. import atomic
 from .exits import CommandError, Exit
 
 
@@ -22,10 +19,7 @@ def check(path: str, what: str) -> None:
         CommandError: cannot create.
     """
     try:
-        with contextlib.suppress(FileNotFoundError):  # a link to nothing yet is fine
-            if not stat.S_ISREG(os.stat(path).st_mode):
-                raise CommandError(Exit.CANNOT_CREATE, f"cannot create {what} {path!r}: something else is there")
-        os.unlink(_temporary(path))
+        atomic.check(path)
     except (OSError, ValueError) as error:
         raise cannot(path, what, error) from None
 
@@ -36,33 +30,10 @@ def write(path: str, what: str, data: Any) -> None:
     Raises:
         CommandError: cannot create.
     """
-    temporary = None
     try:
-        temporary = _temporary(path)
-        with open(temporary, "w", encoding="utf-8") as file:
-            json.dump(data, file)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, os.path.realpath(path))
-        temporary = None
+        atomic.write(path, [json.dumps(data), "\n"])
     except OSError as error:
         raise cannot(path, what, error) from None
-    finally:
-        if temporary:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-
-
-def _temporary(path: str) -> str:
-    """Create an empty file beside the one to be, with the rights that an ordinary new file has."""
-    folder, name = os.path.split(os.path.realpath(path))
-    fd, temporary = tempfile.mkstemp(prefix=f".{name[:100]}.", suffix=".tmp", dir=folder)
-    umask = os.umask(0o22)
-    os.umask(umask)
-    os.fchmod(fd, 0o666 & ~umask)
-    os.close(fd)
-    return temporary
 
 
 def cannot(path: str, what: str, error: Exception) -> CommandError:

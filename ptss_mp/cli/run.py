@@ -205,6 +205,8 @@ def _close(
         text.say(f"ptss-mp: output of jobs was lost: {following.unwritten}", "ERROR")
     if following.lost_attempts:
         text.say(f"ptss-mp: the execution log lacks attempts: {following.lost_attempts}", "ERROR")
+    for line in text.late(following.pool.status().late):
+        text.say(line, "WARNING")
     never = following.total - following.accepted
     told = text.totals(following.counts, took) + (f" | {text.count(never, 'job')} never submitted" if never else "")
     status = following.exit_status() if number is None else Exit.SIGNALLED + number

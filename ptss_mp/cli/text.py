@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..jobsfile import Planned
     from ..outcome import Outcome
+    from ..shell.lateness import Tardiness
     from .exits import CommandError
 
 # "File "x.py", line 3, in f" of a traceback, "File "x.py", line 3 in f" of faulthandler
 _FRAME = re.compile(r'File "(.+?)", line (\d+),? in (\S+)')
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+LATE_MAX = 10  # tasks whose lateness has a line
 LINE_CHARS_MAX = 1000  # a line of a summary is to be read
 
 
@@ -184,6 +186,18 @@ def failure(outcome: Outcome[Any]) -> str:
     if last and last not in parts[0]:
         parts.append(f"stderr: {last[-200:]}")
     return " | ".join(parts)
+
+
+def late(tasks: Mapping[str, Tardiness]) -> list[str]:
+    """Return a line for each of the tasks that were the latest, and one for the others."""
+    worst = sorted(tasks.items(), key=lambda item: -item[1].worst)
+    lines = []
+    for task, told in worst[:LATE_MAX]:
+        what = "1 job ended after its deadline" if told.jobs == 1 else f"{told.jobs} jobs ended after their deadlines"
+        lines.append(f"{task}: {what}, {seconds(told.worst)} late" + (" at most" if told.jobs > 1 else ""))
+    if len(worst) > LATE_MAX:
+        lines.append(f"{count(len(worst) - LATE_MAX, 'further task')} had jobs that ended after their deadlines")
+    return lines
 
 
 def totals(counts: Mapping[str, int], took: float) -> str:

@@ -58,6 +58,8 @@ class Arrivals(Watch):
         if kills != due:
             self.soft[job] = (kills, due)
         key = key_of(spec, due, release, job)
+        if due != NEVER:
+            self.nearing.push(key)
         if not (after or more or spec.on_failure):
             self._arrive(job, key)
             return

@@ -37,6 +37,17 @@ class Waits(NamedTuple):
     ids: list[int]
 
 
+class TellDeadline(NamedTuple):
+    """Nothing to do: these jobs' deadlines are near, or past (`dues`).  Said so that somebody can tell.
+
+    `status`: soon, critical or exceeded, as `Future.deadline_status`.
+    """
+
+    status: str
+    ids: list[int]
+    dues: list[int]
+
+
 class Settle(NamedTuple):
     """These jobs have ended so.  `blame`: per job the prerequisite that decided, if one did, else empty."""
 
@@ -97,5 +108,6 @@ class Halt(NamedTuple):
 
 
 Command = (
-    StartWorker | Dispatch | Waits | Settle | Postpone | Revoke | Peek | Recall | KillWorker | RetireWorker | Halt
+    StartWorker | Dispatch | Waits | TellDeadline | Settle | Postpone | Revoke | Peek | Recall | KillWorker
+    | RetireWorker | Halt
 )  # fmt: skip

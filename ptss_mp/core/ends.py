@@ -85,6 +85,15 @@ class Ends(Lending):
             at = min(at, self.releases.next_at)
         return min(at, self.expiries.next_at) if self.expiries else at
 
+    def _tell_nearing(self) -> None:
+        """Tell which deadlines are near, or past."""
+        told: dict[str, do.TellDeadline] = {}
+        for status, job, due in self.nearing.due(self.now):
+            command = told.setdefault(status, do.TellDeadline(status, [], []))
+            command.ids.append(job)
+            command.dues.append(due)
+        self._out += told.values()
+
     # ------------------------------------------------------------------ what goes on
 
     def _announce(self, job: int, status: str) -> None:
@@ -140,6 +149,9 @@ class Ends(Lending):
         if self.urging or self.marking or self.dirty:
             self.work.renew()
             self._lend()
+        if self.nearing.next_at <= self.now:
+            self.work.renew()
+            self._tell_nearing()
 
     def _failed(self, job: int, spec: Spec, key: int, status: str) -> None:
         """An attempt failed: another one after a pause, or the end."""

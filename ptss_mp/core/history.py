@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from .commands import Command, Dispatch, Settle
+from .commands import Command, Dispatch, Settle, TellDeadline
 from .events import Answered, Event, Submitted
 
 HISTORY_ROWS = 50_000  # rows and edges of events, ids of commands that are kept; 10,000 jobs tell about so many
@@ -28,7 +28,7 @@ class History(deque[tuple[Sequence[Event], Sequence[Command], int]]):
             if type(event) is Submitted or type(event) is Answered:
                 rows += len(event.rows)
         for command in commands:
-            rows += len(command.ids) if type(command) is Settle or type(command) is Dispatch else 1
+            rows += len(command.ids) if isinstance(command, Settle | Dispatch | TellDeadline) else 1
         self.append((events, commands, rows))
         self.rows += rows
         while self.rows > HISTORY_ROWS and len(self) > 1:

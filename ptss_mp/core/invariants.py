@@ -78,6 +78,7 @@ def _check_jobs(s: Scheduler) -> None:
         assert s.behind or key >> DUE_SHIFT > s.now or job in s.soft, f"job {job} has expired and is still ready"
     for job, key in s.delayed.items():
         assert s.behind or s._kills_at(job, key) > s.now, f"job {job} has expired and is still delayed"
+    assert s.behind or s.nearing.next_at > s.now, "a deadline is near, and nobody was told"
     assert s.behind or s.releases.next_at > s.now < s.ready.expires_at, "time has passed, and not all is done about it"
 
 

@@ -121,7 +121,7 @@ class Scheduler(Arrivals):
         """The instant at which `Fired` is wanted if nothing happens before; NEVER if nothing can."""
         if self.behind:
             return self.now
-        at = min(self._timed_at(), self.stop_at)
+        at = min(self._timed_at(), self.nearing.next_at, self.stop_at)
         for worker in self.workers.values():
             at = min(at, worker.watch)
         return at if self.hire_at <= self.now else min(at, self.hire_at)
@@ -129,14 +129,16 @@ class Scheduler(Arrivals):
     # ------------------------------------------------------------------ jobs come
 
     def _submitted(self, event: on.Submitted) -> None:
-        jobs, push, never = self.jobs, self.ready.push, NEVER
+        jobs, push, watch, never = self.jobs, self.ready.push, self.nearing.push, NEVER
         for row in event.rows:
             job, spec, due, release, after = row
             jobs[job] = spec
             if after is None and due == never and release <= event.now and not spec.special:
                 push(spec.base | release << RELEASE_SHIFT | job)  # exact in size; a sum is made a digit too long
             elif after is None and spec.kill_at_deadline and release <= event.now and not spec.special:
-                push(due << DUE_SHIFT | spec.priority | release << RELEASE_SHIFT | job)
+                key = due << DUE_SHIFT | spec.priority | release << RELEASE_SHIFT | job
+                push(key)
+                watch(key)
             else:
                 self._admit(job, spec, due, release, after or ())
         if self.dropping:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from .commands import Command, Dispatch, KillWorker, Postpone, Recall, Revoke, Settle, Waits
+from .commands import Command, Dispatch, KillWorker, Postpone, Recall, Revoke, Settle, TellDeadline, Waits
 from .events import Answered, Condemned, Event, Linked, Submitted, Unfit, WorkerDied
 from .tokens import Holding
 
@@ -35,7 +35,7 @@ def count(events: Sequence[Event], commands: Sequence[Command]) -> int:
         elif isinstance(event, Linked):
             lines += event.first
     for command in commands:
-        if isinstance(command, Dispatch | Waits | Settle | Recall):
+        if isinstance(command, Dispatch | Waits | TellDeadline | Settle | Recall):
             lines += len(command.ids)
         elif isinstance(command, Postpone | Revoke) or (isinstance(command, KillWorker) and command.job):
             lines += 1
@@ -69,6 +69,9 @@ def narrate(events: Sequence[Event], commands: Sequence[Command]) -> Iterator[Li
         elif isinstance(command, Waits):
             for job in command.ids:
                 yield Line(now, job, "waits", 0, f"for {', '.join(command.tokens)}")
+        elif isinstance(command, TellDeadline):
+            for job, due in zip(command.ids, command.dues, strict=True):
+                yield Line(now, job, command.status, 0, until(due, now))
         elif isinstance(command, Settle):
             for i, job in enumerate(command.ids):
                 yield Line(now, job, command.status, 0, f"by job {command.blame[i]}" if command.blame else "")
@@ -82,6 +85,12 @@ def narrate(events: Sequence[Event], commands: Sequence[Command]) -> Iterator[Li
             yield Line(now, command.job, "revoked", command.worker, "")
         elif isinstance(command, KillWorker) and command.job:
             yield Line(now, command.job, "killed", command.worker, command.why)
+
+
+def until(due: int, now: int) -> str:
+    """Return where a deadline is, in words: "its deadline is in 1.500 s"."""
+    left = due - now
+    return f"its deadline is in {left / 1e9:.3f} s" if left > 0 else f"its deadline was {-left / 1e9:.3f} s ago"
 
 
 def holds(tokens: Holding) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .graph import Graph
 from .job import DUE_SHIFT, NEVER, RELEASE_MASK, RELEASE_SHIFT, Spec, State
 from .lines import Lines
+from .nearing import Nearing
 from .ready import ReadyQueue
 from .slices import SLICE, Slice
 from .timers import Timers
@@ -57,6 +58,7 @@ class Table:
         tries: failed attempts so far; spent: of jobs that have a budget for each cause, how many of which.
         returns: deaths of workers in which it was the first in line, and nobody was to blame.
         releases, expiries: when a delayed job is due, and when one that no queue's head tells expires.
+        nearing: jobs with a deadline, until there is nothing to tell of it any more.
         work: what is left of this step's slice of the work that goes on.
     """
 
@@ -74,6 +76,7 @@ class Table:
         self.returns: dict[int, int] = {}
         self.releases = Timers(self.delayed.__contains__, self.work)
         self.expiries = Timers(self._can_expire, self.work)
+        self.nearing = Nearing(self.jobs, self.work)
 
     def state_of(self, job: int) -> State:
         """Return where a job stands, by the container that holds it."""

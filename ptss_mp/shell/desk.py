@@ -30,6 +30,7 @@ from .callbacks import Callbacks
 from .channel import Channel
 from .clock import monotonic_ns
 from .freight import Move
+from .lateness import Lateness
 from .memfree import MemoryGate
 from .poller import Poller
 from .records import replay
@@ -39,6 +40,7 @@ from .verdicts import explain_end, extra_of
 if TYPE_CHECKING:
     from ..future import Future
     from ..outcome import Outcome
+    from ..saving import Saving
 
 # Whoever owns an end stores it within microseconds, once it gets the interpreter lock; unless it is a `cancel`
 # that this very thread has begun, and a signal handler that cancels has interrupted.
@@ -47,6 +49,8 @@ LOOK_NS = 500_000_000  # observers are told what running jobs report at most so 
 EARLY_NS = 1_000_000_000  # a thread does not need so long from the table of Futures to the inbox
 SLICE = 1_000  # submissions, edges of the graph, or cancels taken in one turn: about 1.5 ms of each
 ASIDE = 10 * SLICE  # jobs looked at in one turn once some have prerequisites: 2 ms to put them all aside
+_NOT_ENDED_BY_ITSELF = frozenset(("cancelled", "dependency", "skipped"))
+_CUT_OFF = frozenset(("cancelled", "interrupted"))  # by the end of a pool
 CANCELS = 200  # made in one turn for a view that ends: 1 ms
 
 
@@ -74,10 +78,10 @@ class Desk:
         self.room: threading.Condition | None = None  # of max_pending
         self.observers: list[Any] = []  # observe.story.Narrator
         self.drainers: list[tuple[threading.Event, bool]] = []  # who waits, and whether for the unreleased too
+        self.savings: list[Saving] = []  # of a stop that is to write what has not run
         self.weights: set[int] = set()  # what the ends so far count in an exit status: at most 0, 1 and 3
         self.ends: Counter[str] = Counter()  # settled jobs by status; a cancel counts once the loop has heard of it
         self.retries = 0
-        self.lateness = False  # some job may succeed after its deadline
         self.look_at = NEVER  # when to look what running jobs report: only if somebody observes
         self.gate: MemoryGate | None = None
         self.gate_at = NEVER  # when to look at the memory though nothing happens
@@ -91,6 +95,7 @@ class Desk:
         self.reports: dict[int, Report] = {}  # of attempts that died, likewise
         self.channels: dict[int, Channel] = {}  # by worker; callers read markers
         self.callbacks = Callbacks(name)
+        self.lateness = Lateness(name, self.callbacks)
 
     # ---- any thread
 
@@ -295,11 +300,17 @@ class Desk:
         while self.inbox:
             what = self.inbox.popleft()
             if not callable(what):
+                self._save(what, "cancelled")
                 self.cancel(what)
+
+    def _save(self, future: Future[Any], status: str) -> None:
+        """Note a job that ends without having run, for who stopped the pool."""
+        for saving in self.savings:
+            saving.take(future, status)
 
     def settle(self, command: do.Settle) -> None:
         """Store results and wake who waits."""
-        take, answer_of, late = self.futures.pop, self.answers.pop, self.lateness
+        take, answer_of, late = self.futures.pop, self.answers.pop, self.lateness.wanted
         if command.status == "succeeded":
             missing = 0
             for job in command.ids:
@@ -314,6 +325,7 @@ class Desk:
                 future._report = report
                 if late and finished_at(report) > future._due:
                     self.weights.add(EXIT_STATUS[Status.DEADLINE])
+                    self.lateness.note(future._use.name, finished_at(report) - future._due)
                 if future._end(FINISHED):
                     self.callbacks.settled(future)
             self.ends["succeeded"] += len(command.ids) - missing
@@ -331,12 +343,20 @@ class Desk:
         answer, report = self.answers.pop(job, None), self.reports.pop(job, None)
         if future is None:
             return
+        if self.savings and status in _CUT_OFF:
+            self._save(future, status)
         future._report = explain_end(future, status, answer, report, blame, monotonic_ns())
         self.ends[status] += 1
         if status != "dependency":  # its root, a job of this pool, has counted
             self.weights.add(EXIT_STATUS[Status(status)])
+        if future._report.finished > future._due and status not in _NOT_ENDED_BY_ITSELF:
+            self.lateness.note(future._use.name, future._report.finished - future._due)
         if future._end(CANCELLED_AND_NOTIFIED if status == "cancelled" else FINISHED):
             self.callbacks.settled(future)
+
+    def tell_deadline(self, command: do.TellDeadline) -> None:
+        """Log that deadlines are near."""
+        self.lateness.tell(command, self.futures, monotonic_ns())
 
     def carry_on(self, rows: list[AnswerRow], found: dict[int, Answer]) -> list[AnswerRow]:
         """Let unfinished chunks keep what they have; return the rows, those of jobs that are none as lost."""
@@ -382,6 +402,8 @@ class Desk:
         self.free_room()
         for over, _ in self.drainers:
             self.callbacks.put(over.set)  # behind those that are due
+        for saving in self.savings:
+            self.callbacks.put(saving.write)
         self.drainers = []
 
     def _settle_late(self, future: Future[Any]) -> None:
@@ -391,6 +413,7 @@ class Desk:
         self.ends[report.status] += 1
         self.weights.add(EXIT_STATUS[Status(report.status)])
         future._report = report
+        self._save(future, report.status)
         if future._end(FINISHED if broken else CANCELLED_AND_NOTIFIED):
             self.callbacks.settled(future)
 

@@ -12,9 +12,11 @@ from typing import Any
 from ..core.job import NEVER
 from ..warden import kernel
 from . import held
+from .clock import monotonic_ns
 
 # Within a turn: the warden's word, answers, room to write, deaths, the clock.
 WARDEN_RANK, ANSWERS_RANK, WRITE_RANK, DEATH_RANK, CLOCK_RANK = range(5)
+AHEAD_NS = 200_000  # a timer is 60 µs late here, a turn takes as long after a sleep; what is left is waited out awake
 Handler = tuple[int, Callable[[Any], None], Any]
 _ONE = (1).to_bytes(8, sys.byteorder)
 
@@ -34,7 +36,8 @@ class Poller:
         self._handlers: dict[int, Handler] = {}
         self.asleep = False
         self._epoll.register(self._wake_fd, select.EPOLLIN)
-        self.watch(self._timer_fd, CLOCK_RANK, clock, None)
+        self._clock: Handler = (CLOCK_RANK, clock, None)
+        self.watch(self._timer_fd, *self._clock)
 
     def watch(
         self, fd: int, rank: int, handle: Callable[[Any], None], what: Any, mask: int = select.EPOLLIN
@@ -53,18 +56,24 @@ class Poller:
         """End the loop's sleep."""
         held.write_held(self._wake_fd, _ONE)  # the caller would wait for the lock behind a thread that computes
 
-    def ready(self, at: int, busy: Callable[[], bool]) -> list[Handler]:
+    def ready(self, at: int, busy: Callable[[], bool], exact: int = NEVER) -> list[Handler]:
         """Wait for a descriptor, a wake or the instant `at`; return the handlers in the order of their ranks.
 
         Args:
+            exact: an instant not before `at` that is to be met to the microsecond: a job starts then.
             busy: tells whether a queue holds something, so that there is no waiting;
                 asked once more after `asleep` is set, for a caller may have come between.
         """
+        reached = exact != NEVER and exact - AHEAD_NS <= monotonic_ns()
+        if not reached:
+            at = min(at, exact - AHEAD_NS)
         if at < self._armed_at:  # also for a loop that finds no sleep: the clock must be heard all the same
             self._armed_at = at
             kernel.set_timer(self._timer_fd, at)
-        if busy():
+        if reached or busy():
             found = self._epoll.poll(0)
+            while reached and not found and monotonic_ns() < exact:
+                pass  # a sleep would not be over in time
         else:
             self.asleep = True
             found = self._epoll.poll(0 if busy() else None)
@@ -77,6 +86,8 @@ class Poller:
             else:
                 with contextlib.suppress(BlockingIOError):
                     os.read(fd, 8)
+        if reached and self._clock not in handlers:
+            handlers.append(self._clock)
         if len(handlers) > 1:
             handlers.sort(key=_rank)
         return handlers

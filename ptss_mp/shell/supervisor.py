@@ -99,8 +99,8 @@ class Supervisor(Desk):
 
     def _turn(self) -> None:
         at = min(self.core.wake_at, self.unexplained or NEVER, self.quit_at, self.warden_by)
-        at = min(at, self.look_at, self.measure_at, self.gate_at, self.stuck_at)
-        for _, handle, what in self.poller.ready(at, self.busy):
+        at = min(at, self.look_at, self.measure_at, self.gate_at, self.stuck_at, self.lateness.sum_at)
+        for _, handle, what in self.poller.ready(at, self.busy, self.core.releases.next_at):
             handle(what)
         if self.halted:
             self.refuse()
@@ -357,14 +357,17 @@ class Supervisor(Desk):
             self._break(f"the warden is not ready after {limit}: what it preloads hangs, or needs longer")
         if now >= self.look_at:
             self.look(now)
+        if now >= self.lateness.sum_at:
+            self.lateness.sum_up()
         if now >= self.measure_at:
             self._keep_measuring(now)
         if now >= self.stuck_at:
             self._unstick()
         if now < self.core.wake_at and not self.unexplained:
             return
-        marks = {}
-        for channel in list(self.channels.values()):
+        marks: dict[int, tuple[int, int]] = {}
+        watched = self.unexplained or any(worker.watch <= now for worker in self.core.workers.values())
+        for channel in list(self.channels.values()) if watched else ():  # a start time alone needs no look at them
             if channel.died_at and now - channel.died_at >= STATUS_NS:
                 channel.died_at = 0
                 self._forget(channel) if await_deaths([channel.pidfd], MS) else self._expel(channel)
@@ -533,6 +536,7 @@ _DO: dict[type, Callable[[Supervisor, Any], None]] = {
     do.StartWorker: Supervisor._start_worker,
     do.Dispatch: Supervisor._dispatch,
     do.Waits: lambda _self, _command: None,
+    do.TellDeadline: Supervisor.tell_deadline,
     do.Settle: Supervisor.settle,
     do.Postpone: Supervisor.postpone,
     do.Revoke: Supervisor._revoke,

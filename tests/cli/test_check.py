@@ -50,3 +50,13 @@ def test_a_thread_that_the_import_left_is_not_waited_for(tmp_path):
     thread = "import threading\nthreading.Thread(target=time.sleep, args=(300,)).start()\n"
     path = jobs_file(tmp_path, thread + "@task\ndef a(): ...\n")
     assert ptss_mp("check", path).status == 0
+
+
+def test_deadlines_that_cannot_be_met_are_told(tmp_path):
+    source = "@task(start_time='2h')\ndef a(): ...\n@task(deadline='30m')\ndef b(a): ...\n@task\ndef c(b): ...\n"
+    ended = ptss_mp("check", jobs_file(tmp_path, source), cwd=tmp_path)
+    assert ended.status == 0, "it is a warning"
+    assert ended.out.splitlines() == ["a", "b <- a", "c <- b"]
+    why = "the start time of 'a', which it comes after, is 1h30m after the deadline"
+    told = f"warning: b cannot meet its deadline: {why}; it would end `deadline` without having run"
+    assert [line.partition(": ")[2] for line in ended.lines] == [told, "3 tasks, 3 jobs; none was started"]

@@ -410,3 +410,13 @@ def test_what_an_import_keeps_of_stderr_goes_on_to_speak(tmp_path):
     source = "ERR = sys.stderr\n@task\ndef f():\n    ERR.write('in the job')\n    ERR.flush()\n    os._exit(1)\n"
     ended = ptss_mp("run", jobs_file(tmp_path, source))
     assert "stderr: in the job" in summary_line(ended, "f"), ended
+
+
+def test_the_summary_tells_how_late_each_task_was(tmp_path):
+    source = "@task(deadline='1ms', on_miss='finish')\ndef late(): time.sleep(0.05)\n@task\ndef other(): ...\n"
+    source += "pages = task(deadline='1ms', on_miss='finish').map(time.sleep, [0.05] * 3)\n"
+    ended = ptss_mp("run", jobs_file(tmp_path, source), "--no-progress", "--log-level", "ERROR", cwd=tmp_path)
+    assert ended.status == 3, ended
+    told = {line.partition(" ended after")[0] for line in ended.lines if " ended after" in line}
+    assert told == {"late: 1 job", "pages: 3 jobs"}
+    assert ended.lines[-1].startswith("5 jobs: 5 succeeded | ")

@@ -172,3 +172,15 @@ def test_one_beats_three():
     assert exits.together({0, 1, 3}) == 1
     assert exits.together({0, 3}) == 3
     assert exits.together({0}) == exits.together(set()) == 0
+
+
+def test_how_late_the_tasks_were():
+    from ptss_mp.shell.lateness import Tardiness
+
+    assert text.late({}) == []
+    told = text.late({"a": Tardiness(1, 0.25, 0.25), "b": Tardiness(3, 30.0, 12.5)})
+    assert told == [
+        "b: 3 jobs ended after their deadlines, 12.5 s late at most", "a: 1 job ended after its deadline, 0.250 s late"
+    ]  # fmt: skip
+    many = {f"t{i}": Tardiness(1, i, i) for i in range(text.LATE_MAX + 1)}
+    assert text.late(many)[-1] == "1 further task had jobs that ended after their deadlines"

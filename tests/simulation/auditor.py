@@ -40,7 +40,7 @@ class Job:
     __slots__ = (
         "allowed", "due", "env", "failed_at", "failures", "fn", "for_good", "fresh", "heirs", "id", "kills", "more",
         "must", "needs", "not_before", "order", "postponed", "release", "retries", "returns", "run_if", "sent_at",
-        "status", "timeout", "tokens", "where",
+        "status", "timeout", "tokens", "told", "where",
     )  # fmt: skip
 
     def __init__(self, row: Any) -> None:
@@ -57,7 +57,7 @@ class Job:
         self.failures: list[str] = []  # how its attempts failed that could have had a successor
         self.for_good = False  # the last one may not have one
         self.where = self.sent_at = self.failed_at = self.returns = 0
-        self.status = ""
+        self.status = self.told = ""  # how it ended; what was last said of its deadline
         self.allowed: tuple[str, ...] = ()  # what this step's events let it end with
         self.must = self.postponed = False  # this step's events end the job, or its attempt
 
@@ -71,6 +71,13 @@ class Job:
         if "" in ends:
             return False
         return self.run_if == "done" or any(end not in HARMLESS for end in ends)
+
+    def nearness(self, now: int) -> str:
+        """How near its deadline is."""
+        left, window = self.due - now, max(0, self.due - self.release)
+        if self.due == NEVER or left * 100 > 30 * window:
+            return "" if left > 0 else "exceeded"
+        return "exceeded" if left <= 0 else "critical" if left * 100 <= 5 * window else "soon"
 
     def has_another(self, status: str) -> bool:
         """After this failure, its last, another attempt is due: one budget for all causes, or one for each."""
@@ -617,6 +624,15 @@ class Auditor:
             named = set(command.tokens)
             self.require(bool(named) and named <= set(job.tokens), f"is said to wait for {named}", number)
 
+    def _do_TellDeadline(self, command: Any) -> None:
+        for number, due in zip(command.ids, command.dues, strict=True):
+            job = self.jobs[number]
+            self.require(not job.status and due == job.due, f"{command.status} is said of a deadline {due}", number)
+            right = command.status == job.nearness(self.now) and command.status != job.told
+            self.require(right, f"said to be {command.status}, was {job.told}, is {job.nearness(self.now)}", number)
+            self.require(command.status != "exceeded" or job.kills == NEVER, "killed, and said to be late", number)
+            job.told = command.status
+
     def _check_load(self, worker: Worker) -> None:
         self.require(len(worker.queue) <= DEPTH_MAX, f"worker {worker.id} holds {len(worker.queue)} jobs")
         within = not self.max_tasks or worker.given <= self.max_tasks
@@ -652,6 +668,9 @@ class Auditor:
             return
         for job in self.open.values():
             self.require(job.kills > self.now or job.where > 0, "its deadline passed unnoticed", job.id)
+            near = job.nearness(self.now)
+            told = near == job.told or (near == "exceeded" and job.kills != NEVER)
+            self.require(told, f"nobody said that its deadline is {near}", job.id)
         if not self.paused and not self.short:
             self._check_idle()
 

@@ -295,7 +295,7 @@ class World:
             self._start_worker(command.worker)
         elif kind is cmd.Halt:
             self.halted = True
-        elif kind not in (cmd.Postpone, cmd.Waits) and command.worker in self.workers:
+        elif kind not in (cmd.Postpone, cmd.Waits, cmd.TellDeadline) and command.worker in self.workers:
             worker = self.workers[command.worker]
             if kind is cmd.Dispatch:
                 if not self._unfit(worker, command.ids):

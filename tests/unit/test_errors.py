@@ -41,6 +41,7 @@ def test_without_text_or_facts(kind):
         (errors.InvalidType, TypeError),
         (errors.ExecutorClosed, RuntimeError),
         (errors.QueueFull, queue.Full),
+        (errors.JournalError, OSError),
         (errors.PoolBroken, BrokenProcessPool),
         (errors.WorkerCrashed, BrokenProcessPool),
         (errors.ProtocolViolated, errors.WorkerCrashed),

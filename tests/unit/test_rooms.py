@@ -52,6 +52,11 @@ ROOMS: dict[str, set[str]] = {
     "submission": {"declare", "errors", "units", "outcome", "future", "core.job", "parcel", "pickling", "shell"},
     "handlers": set(),
     "life": {"handlers", "outcome", "pool", "units"},
+    "atomic": set(),
+    "calls": {"pool"},
+    "feasibility": {"core.job", "jobsfile", "rules", "submission", "units"},
+    "depict": set(),
+    "saving": {"atomic", "core.job", "depict", "errors", "future", "outcome", "parcel", "retrying", "shell.clock"},
     "pool": {"declare", "errors", "rules", "wire", "future", "core", "handlers", "pickling", "shell"},
     "making": WORDS | {"core", "pool", "submission"},
     "mapping": {"chunking", "errors", "units", "future", "outcome", "core.job", "observe.progress"},
@@ -61,7 +66,7 @@ ROOMS: dict[str, set[str]] = {
     "view": WORDS
     | {"chunk", "core.job", "future", "host", "life", "making", "mapping", "observe", "parcel", "pool", "shell"}
     | {"submission", "wire"},
-    "executor": {"declare", "making", "rules", "units", "view"},
+    "executor": {"declare", "making", "pool", "rules", "saving", "units", "view"},
     "joblib": {"declare", "errors", "executor", "future", "pool", "view"},
     "jobsimport": {"errors", "pickling", "retrying", "tasks"},
     "jobsfile": WORDS | {"core.graph", "jobsimport"},

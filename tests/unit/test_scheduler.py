@@ -138,8 +138,10 @@ def test_deadline_passes_before_the_start(where):
     after = [1] if where == "waiting" else None
     due = drive.now + S
     drive.submit(row(2, due=due, release=release, after=after))
+    drive.wait(S - 1)
+    assert not drive.ends
     assert drive.core.wake_at == due
-    assert drive.wait(S) == [do.Settle("deadline", [2], [])]
+    assert drive.wait(1) == [do.Settle("deadline", [2], [])]
 
 
 def test_deadline_that_had_passed_at_the_submission():
