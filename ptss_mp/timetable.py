@@ -92,7 +92,7 @@ class CronTable:
             fields = "minute, hour, day of month, month, day of week"
             raise InvalidOption(f"cron {line!r:.80} must have five fields: {fields}")
         try:
-            next(self._parse(line, datetime(2024, 1, 1)))  # noqa: DTZ001 - local times of no zone
+            next(self._parse(line, datetime(2024, 1, 1)))
         except StopIteration:
             raise InvalidOption(f"cron {line!r:.80} names a date that never comes") from None
         except Exception as error:

@@ -290,13 +290,17 @@ class Recurrences:
         self._going: set[int] = set()
         self._moved: deque[int] = deque()  # courses that have not heard yet that the clock was set
 
-    def add(self, number: int, rule: Rule, now: int, offset: int, start: int | None = None) -> Course:
-        """Begin a course; `start` is its first instant, of the wall clock, None: now."""
+    def course(self, number: int, rule: Rule, now: int, offset: int, start: int | None = None) -> Course:
+        """Return a new course; `start` is its first instant, of the wall clock, None: now."""
+        return Course(number, rule, self.seed, now, offset, start)
+
+    def take(self, course: Course, now: int, offset: int) -> None:
+        """Begin a course."""
         if not self.courses:
             self._offset = offset
-        course = self.courses[number] = Course(number, rule, self.seed, now, offset, start)
+        self.courses[course.number] = course
+        course.clock_set(now, self._offset)
         self._note(course)
-        return course
 
     def drop(self, number: int) -> None:
         """End a course: no further run."""
@@ -354,7 +358,7 @@ class Recurrences:
     def wake_at(self) -> int:
         """The instant at which to look again if nothing happens."""
         if self._moved:
-            return 0
+            return 1  # at once; a timer set to 0 is none
         return self._due[0][0] if self._due and not self.held else NEVER
 
     @property
