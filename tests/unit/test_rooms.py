@@ -67,7 +67,7 @@ ROOMS: dict[str, set[str]] = {
     "executor": {"declare", "making", "rules", "units", "view"},
     "joblib": {"declare", "errors", "executor", "future", "pool", "view"},
     "jobsimport": {"errors", "pickling", "retrying", "tasks"},
-    "jobsfile": WORDS | {"core.graph", "jobsimport"},
+    "jobsfile": WORDS | {"core.graph", "jobsimport", "recurring"},
     "cli": BELOW | {"cli"},
     "__main__": {"cli.main"},
     "__init__": BELOW,
