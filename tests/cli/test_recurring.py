@@ -139,7 +139,7 @@ def later(): pass
         ("b = task(interval='1s').map(len, ['x'])", "'b' is a batch, and a batch does not recur"),
         ("@task(interval='1s')\ndef a(): pass\n@task(start_time='1h')\ndef b(a): pass", "'b' is released with 'a'"),
         (
-            "from datetime import UTC, datetime\n@task(interval='1s', deadline=datetime(2030, 1, 1, tzinfo=UTC))\ndef a(): pass",
+            "import datetime as d\n@task(interval='1s', deadline=d.datetime(2030, 1, 1, tzinfo=d.UTC))\ndef a(): pass",
             "the deadline of a task that recurs must be a duration",
         ),
     ],
