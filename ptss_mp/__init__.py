@@ -44,8 +44,10 @@ if TYPE_CHECKING:
     from .observe.story import Event
     from .outcome import Outcome, Status
     from .pool import State
+    from .recurring import Recurring
     from .retrying import Retry
     from .tasks import Task, task
+    from .timetable import next_runs
     from .view import ExecutorView, Snapshot, Subscription
 
 __all__ = [
@@ -72,6 +74,7 @@ __all__ = [
     "ProtocolViolated",
     "PtssError",
     "QueueFull",
+    "Recurring",
     "RemoteTraceback",
     "ResultNotPicklable",
     "Retry",
@@ -88,6 +91,7 @@ __all__ = [
     "WorkerCrashed",
     "capabilities",
     "current",
+    "next_runs",
     "task",
 ]
 
@@ -102,9 +106,11 @@ _ROOM_OF = {
     "Outcome": "outcome",
     "Status": "outcome",
     "State": "pool",
+    "Recurring": "recurring",
     "Retry": "retrying",
     "Task": "tasks",
     "task": "tasks",
+    "next_runs": "timetable",
     "ExecutorView": "view",
     "Snapshot": "view",
     "Subscription": "view",

@@ -15,10 +15,24 @@ from typing import Any, Literal
 from .errors import InvalidOption, InvalidType
 from .resources import check_env, check_needs
 from .retrying import Retry, retries
-from .units import duration_ns, flag, instant, keywords, nearest, one_of, sequence, size_bytes, start, text, whole
+from .units import (
+    duration_ns,
+    flag,
+    instant,
+    keywords,
+    moment,
+    nearest,
+    one_of,
+    sequence,
+    size_bytes,
+    start,
+    text,
+    whole,
+)
 
 PRIORITY_MAX = (1 << 15) - 1  # the core's key has 16 bits for it
 FILES_MAX = 1 << 20  # as many as Linux lets a process open, unless its administrator raised that (fs.nr_open)
+RUNS_MAX = 1 << 39  # as many jobs as there can be
 PROCESSES_MAX = 1 << 22  # as many as there can be (kernel.pid_max)
 
 
@@ -61,12 +75,22 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "fresh": flag,
     "args": sequence,
     "kwargs": keywords,
+    "interval": duration_ns,
+    "delay": duration_ns,
+    "cron": text,
+    "tz": text,
+    "jitter": duration_ns,
+    "max_runs": lambda v, w: whole(v, w, 1, RUNS_MAX),
+    "until": moment,
+    "overlap": one_of("skip", "queue", "allow", "replace"),
+    "misfire": one_of("run_once", "run_all", "skip"),
 }
 NULLABLE = frozenset((
     "name", "start_time", "deadline", "timeout", "cpu_time", "memory", "file_size", "open_files", "processes", "after",
-    "resources", "env", "args", "kwargs",
+    "resources", "env", "args", "kwargs", "interval", "delay", "cron", "tz", "jitter", "max_runs", "until",
 ))  # fmt: skip
-DECLARED_ONLY = ("args", "kwargs")  # for `task`, not for `submit`
+RECURRENCE = ("interval", "delay", "cron", "tz", "jitter", "max_runs", "until", "overlap", "misfire")
+DECLARED_ONLY = ("args", "kwargs", *RECURRENCE)  # for `task` and `add`, not for `submit`
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
@@ -97,7 +121,16 @@ class Options:
         env: variables of the process that runs it, set before its initializer; "{gpu}" stands for the units of
             the token "gpu" that the attempt holds, joined by commas, and "{{" for a brace.
         fresh: True: a process of its own for each attempt.
-        args, kwargs: bound arguments (with `task` only).
+        args, kwargs: bound arguments (with `task` and `add` only, as all that follows).
+        interval: the task recurs: each release comes so long after the release before.
+        delay: the task recurs: each release comes so long after the end of the run before.
+        cron: the task recurs at the local times of such a line ("0 2 * * *") in the zone `tz`, default the machine's.
+        jitter: each release is later by up to so much.
+        max_runs, until: so many runs, and none after that instant (an aware datetime).
+        overlap: a release while the run before goes on is left out ("skip", the default), waits ("queue", one does),
+            comes all the same ("allow"), or has that run killed ("replace").
+        misfire: what was missed (paused, suspended, the clock was set) gets one run in all ("run_once", the default),
+            one each ("run_all", the last 1000), or none ("skip").
 
     Raises:
         InvalidOption: a value that can never be right.
@@ -123,6 +156,15 @@ class Options:
     fresh: bool = UNSET
     args: tuple[Any, ...] | None = UNSET
     kwargs: Mapping[str, Any] | None = UNSET
+    interval: float | timedelta | str | None = UNSET
+    delay: float | timedelta | str | None = UNSET
+    cron: str | None = UNSET
+    tz: str | None = UNSET
+    jitter: float | timedelta | str | None = UNSET
+    max_runs: int | None = UNSET
+    until: datetime | None = UNSET
+    overlap: Literal["skip", "queue", "allow", "replace"] = UNSET
+    misfire: Literal["run_once", "run_all", "skip"] = UNSET
 
     def __post_init__(self) -> None:
         for field in self.given():

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, ClassVar, NoReturn
 
@@ -18,6 +18,7 @@ from .core.graph import order
 from .declare import Options
 from .errors import InvalidOption
 from .jobsimport import describe, resolve
+from .recurring import rule_of
 from .resources import check_held, fitted
 from .rules import rules
 from .units import nearest
@@ -78,6 +79,7 @@ class Planned:
         takes: (parameter, task, positional only) for each value that comes from another task.
         after: further tasks that must be settled first.
         chosen: of a batch: the numbers of the jobs that shall run; None: all.
+        root: the task with whose releases it recurs, its own name if it recurs by itself; "" if it runs once.
     """
 
     name: str
@@ -90,6 +92,7 @@ class Planned:
     takes: tuple[tuple[str, str, bool], ...] = ()
     after: tuple[str, ...] = ()
     chosen: tuple[int, ...] | None = None
+    root: str = ""
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -119,8 +122,13 @@ class Plan:
 
     @property
     def jobs(self) -> int:
-        """How many jobs there are."""
-        return sum(task.jobs for task in self.tasks)
+        """How many jobs there are, those of recurring tasks not counted."""
+        return sum(task.jobs for task in self.tasks if not task.root)
+
+    @property
+    def recurs(self) -> bool:
+        """Some task recurs: a run of it ends when it is told to."""
+        return any(task.root for task in self.tasks)
 
 
 def compile_jobs(description: Mapping[str, Any]) -> Plan:
@@ -146,7 +154,27 @@ def compile_jobs(description: Mapping[str, Any]) -> Plan:
         names = order({name: task.needs for name, task in planned.items()})
     except InvalidOption as error:
         raise _bad(by_name[error.cycle[0]], str(error)) from None  # type: ignore[attr-defined]
+    for name in names:
+        planned[name] = _rooted(planned[name], planned)
     return Plan(tuple(planned[name] for name in names))
+
+
+def _rooted(task: Planned, planned: Mapping[str, Planned]) -> Planned:
+    """Return a task with the name of the one that it recurs with; all that it needs have theirs."""
+    roots = sorted({root for name in task.needs if (root := planned[name].root)})
+    own = rule_of(task.options) is not None
+    why = ""
+    if own and roots:
+        why = f"recurs by itself, and comes after {roots[0]!r}, which does too; it may wait for tasks that run once"
+    elif len(roots) > 1:
+        why = f"comes after {roots[0]!r} and {roots[1]!r}, which recur each by itself: no run of both is ever made"
+    elif (own or roots) and task.items is not None:
+        why = f"is a batch{f' after {roots[0]!r}' if roots else ''}, and a batch does not recur; make it one task"
+    elif roots and task.options.get("start_time") is not None:
+        why = f"is released with {roots[0]!r}; it has no start_time of its own"
+    if why:
+        raise InvalidOption(f"{task.where}: task {task.name!r} {why}")
+    return replace(task, root=task.name if own else roots[0] if roots else "")
 
 
 def _bad(row: Mapping[str, Any], text: str) -> InvalidOption:
@@ -204,6 +232,7 @@ def _options(row: dict[str, Any]) -> Options:
     try:
         Options(name=row["name"] + last)
         options = Options(**row["options"])
+        rule_of(options)
         ruled = rules(options)  # also what this process may not allow
         check_held(ruled.env, fitted(ruled.resources, ruled.memory_bytes, {}), {})  # no pool of a command has tokens
     except (InvalidOption, TypeError) as error:

@@ -8,11 +8,12 @@ from typing import Any
 
 from .core.job import PENDING_MAX
 from .core.scheduler import Scheduler
-from .declare import DECLARED_ONLY, UNSET, Options
+from .declare import DECLARED_ONLY, RECURRENCE, UNSET, Options
 from .errors import InvalidOption, InvalidType
 from .pool import WORKERS_MAX, Pool, cpus
 from .resources import pool_resources
 from .submission import pickled_initializer
+from .tasks import Task
 from .units import duration_ns, text, whole
 
 _numbers = count(1)
@@ -87,11 +88,23 @@ def for_tasks_only(options: Options) -> None:
     """Refuse what only a task may have.
 
     Raises:
-        InvalidOption: `args` or `kwargs` were given.
+        InvalidOption: `args` or `kwargs` were given, or how a task recurs.
     """
     for field in DECLARED_ONLY:
         if getattr(options, field) is not UNSET:
-            raise InvalidOption(f"{field} belongs to a task; submit takes arguments as they are")
+            what = "submit takes arguments as they are" if field in ("args", "kwargs") else "add() and @task take it"
+            raise InvalidOption(f"{field} belongs to a task; {what}")
+
+
+def for_submit(task: Task) -> None:
+    """Refuse a Task that recurs.
+
+    Raises:
+        InvalidOption: it does.
+    """
+    for field in RECURRENCE:
+        if getattr(task.options, field) is not UNSET:
+            raise InvalidOption(f"{field}: task {task.name!r} recurs; add() takes it, submit and map run a job once")
 
 
 def _config(

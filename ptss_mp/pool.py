@@ -86,7 +86,9 @@ class Pool(Supervisor):
 
     def remember(self, future: Future[Any], state: str) -> None:
         """Keep how a named job ends: whether `after` finds it must not hang on who still holds its Future."""
-        name = future._use.name
+        name, run = future._use.name, future._extra.released if future._extra else None
+        if run:
+            self.releases.settled(run, future)
         if self.ended or self.names.get(name) is not future:
             return  # nobody can ask any more, or another one has taken the name
         kept = self.ended_names[name] = remains(future, state)
@@ -99,6 +101,9 @@ class Pool(Supervisor):
     def settle_all(self) -> None:
         """Settle what is left, and forget names: nobody can ask for one any more, and each leads back here."""
         super().settle_all()
+        if self.releases:
+            self.releases.closed = True
+            self.releases.turn()  # the last runs are over
         self.ended_order.clear()
         self.ended_names.clear()
 
@@ -242,6 +247,8 @@ class Pool(Supervisor):
             started = self.pid == os.getpid()
             if self.state is not State.STOPPED:
                 self.state = State.SHUTTING_DOWN if started else State.STOPPED
+            if self.releases:
+                self.releases.close()
         if started:
             self.control(lambda now: on.Closed(now, drop))
 

@@ -145,6 +145,13 @@ def aware(value: datetime, what: str) -> datetime:
     return value
 
 
+def moment(value: Any, what: str) -> None:
+    """Raise unless `value` is an aware datetime."""
+    if not isinstance(value, datetime):
+        raise InvalidType(f"{what} must be an aware datetime, not {type(value).__name__}")
+    aware(value, what)
+
+
 def instant(value: Any, what: str) -> None:
     """Raise unless `value` is an aware datetime or a duration."""
     if isinstance(value, datetime):

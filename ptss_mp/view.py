@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import concurrent.futures as cf
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn, Self, TypeVar
 
 from . import host, wire
@@ -15,11 +16,12 @@ from .declare import options as make_options
 from .errors import ExecutorClosed, InvalidOption, InvalidType
 from .future import Future
 from .life import serve, wait_for_work
-from .making import for_tasks_only
+from .making import for_submit, for_tasks_only
 from .mapping import Maps
 from .observe.story import Event
 from .parcel import parts_of
 from .pool import Pool, State
+from .recurring import Recurring, Releases, make_entry, rule_of
 from .rules import RULED, Rules, rules
 from .shell.clock import monotonic_ns
 from .shell.lateness import Tardiness
@@ -150,12 +152,82 @@ class ExecutorView(Maps):
         pool.enqueue(future)
         return future
 
-    def _open(self) -> None:
+    def add(
+        self,
+        fn: Callable[..., Any],
+        name: str,
+        start_time: datetime | timedelta | str | None = None,
+        interval: float | timedelta | str | None = None,
+        delay: float | timedelta | str | None = None,
+        *,
+        args: Iterable[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Recurring:
+        """Add a task: it is released at `start_time`, and again if it recurs; starts nothing by itself.
+
+        What hangs on a recurring task (`after`, or its Recurring among the arguments) and does not recur itself is
+        released with it: one job of each makes a run.
+
+        Args:
+            fn: a function or a Task.
+            name: by which `tasks` and `after` have it; used once.
+            start_time: an aware datetime, or a duration from now; default: now.
+            interval: from each scheduled release to the next, anchored at `start_time`, also a past one.
+            delay: from the end of a run to the next release.
+            args, kwargs: of each call; pickled now.
+            options: as `Options`: all of a job, and cron, tz, jitter, max_runs, until, overlap, misfire.
+
+        Raises:
+            InvalidOption, InvalidType: as `Options`; the name is taken; recurrences that do not go together.
+            NotPicklable: the call cannot be pickled.
+            ExecutorClosed, PoolBroken: as `submit`.
+        """
+        named = {"start_time": start_time, "interval": interval, "delay": delay, "kwargs": kwargs}
+        given: dict[str, Any] = {field: value for field, value in named.items() if value is not None}
+        if args:
+            given["args"] = tuple(args)
+        return self._add(fn, make_options(name=name, **given, **options))
+
+    def _add(self, fn: Callable[..., Any], given: Options) -> Recurring:
+        pool, declared = self._pool, Options()
+        if isinstance(fn, Task):
+            if fn.items is not None:
+                raise InvalidType(f"{fn.name!r} is a batch; a jobs file runs it, add takes single tasks")
+            declared = fn.options
+        merged = pool.base | declared | self._given | given
+        rule = rule_of(merged)
+        self._check_scopes()
+        pool.check()
+        use = ExecutorView(pool, self._given | given, merged, rules(merged), self)._use(fn)
+        with pool.lock:
+            if pool.releases is None:
+                pool.releases = Releases(pool)
+            releases: Releases = pool.releases
+            if use.name in releases.tasks:
+                raise InvalidOption(f"a task named {use.name!r} is there already")
+            entry = make_entry(use, merged, releases.tasks)
+            if rule and entry.root:
+                what = f"{use.name!r} recurs by itself, and hangs on {entry.root.name!r}, which does too"
+                raise InvalidOption(f"{what}; a recurring task may wait for tasks that run once")
+            if entry.root and merged.get("start_time") is not None:
+                raise InvalidOption(f"start_time: {use.name!r} is released with {entry.root.name!r}")
+            return releases.add(entry, rule, merged)
+
+    @property
+    def tasks(self) -> Mapping[str, Recurring]:
+        """The tasks that were added to the pool, by name."""
+        return MappingProxyType(self._pool.releases.tasks if self._pool.releases else {})
+
+    def _check_scopes(self) -> None:
         scope: Scope | None = self._scope
         while scope is not None:
             if scope.closed:
                 raise ExecutorClosed("cannot schedule new futures after shutdown of this view")
             scope = scope.parent
+
+    def _open(self) -> None:
+        self._check_scopes()
         self._pool.open()
 
     def _use(self, fn: Any) -> Use:
@@ -185,6 +257,7 @@ class ExecutorView(Maps):
         """Submit what needs pickling, has prerequisites, absolute instants, or a name to be known by."""
         pool, given = self._pool, use.scope.options
         if isinstance(use.fn, Task):
+            for_submit(use.fn)
             args = (*(given.get("args") or ()), *args)
             kwargs = {**(given.get("kwargs") or {}), **kwargs}
             call = None
@@ -328,6 +401,8 @@ class ExecutorView(Maps):
             cancel_futures: cancel what has not started.
         """
         self._scope.closed = self._pool.views_ended = True
+        if self._pool.releases:
+            self._pool.releases.close(self._owns_use)
         mine = [f for f in list(self._pool.futures.values()) if self._owns(f)]
         if cancel_futures:
             self._pool.cancel_unsent(mine)
@@ -337,7 +412,10 @@ class ExecutorView(Maps):
                     future._wait(None)
 
     def _owns(self, future: Future[Any]) -> bool:
-        scope: Scope | None = future._use.scope
+        return self._owns_use(future._use)
+
+    def _owns_use(self, use: Use) -> bool:
+        scope: Scope | None = use.scope
         while scope is not None and scope is not self._scope:
             scope = scope.parent
         return scope is self._scope

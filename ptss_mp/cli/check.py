@@ -7,6 +7,7 @@ import argparse
 from . import logs, text
 from .exits import Exit
 from .plan import check_path, read
+from .schedule import recurrence
 from .signals import Interrupts
 
 
@@ -19,7 +20,7 @@ def check(args: argparse.Namespace) -> int:
     check_path(args.jobs)
     with logs.to_stderr(ours=False), Interrupts(grace=0) as interrupts:
         plan = read(args.jobs, interrupts)
-    text.emit_all("".join(text.planned(task) + "\n" for task in plan.tasks))
+    text.emit_all("".join(text.planned(task) + "\n" + recurrence(task) for task in plan.tasks))
     for finding in findings(plan, monotonic_ns(), cpus()):
         told = f"{args.jobs}: warning: {finding.task} {finding.text}"
         text.say(told, "WARNING", task=finding.task, certain=finding.certain)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter, deque
+from collections.abc import Callable
 from concurrent.futures import Future as AnyFuture
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from . import text
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from .pool import RunExecutor
 
 REPORTS = 4  # jobs whose own words stand in the line of progress
+FACTS_MAX = 10_000  # outcomes of recurring tasks for a report, the last ones: 20 MB; such a run may last for years
 PROGRESS_S = 1.0  # a line of progress at most so often
 CUT_OFF = ("cancelled", "interrupted")  # here it is a stop that cancels: such a job has not run
 
@@ -32,11 +36,13 @@ class Following:
         keep_ends: keep how each job ended, for a state.
         log: of attempts, if one is written.
         quiet: show no progress.
+        recurs: jobs come again and again: nobody knows how many there will be.
 
     Attributes:
-        accepted: jobs that were submitted.
+        accepted: jobs that were submitted; of recurring tasks they are not counted.
         counts: settled jobs by status.
-        failed: outcomes that are neither succeeded nor skipped, by name.
+        failed: outcomes that are neither succeeded nor skipped, the last one of each name.
+        times: how often a name is among these.
         weights: what the others count in the exit status.
         facts: outcomes as data, if they are kept.
         refusal: why the pool took no more jobs, or "".
@@ -52,19 +58,21 @@ class Following:
         keep_ends: bool = False,
         log: ExecutionLog | None = None,
         quiet: bool = False,
+        recurs: bool = False,
     ) -> None:
         self.pool = pool
         self.total = total
         self.accepted = 0
         self.counts: dict[str, int] = {}
         self.failed: dict[str, Outcome[Any]] = {}
+        self.times: Counter[str] = Counter()
         self.weights: set[int] = set()
-        self.facts: list[dict[str, Any]] | None = [] if keep_facts else None
+        self.facts: deque[dict[str, Any]] | None = deque(maxlen=FACTS_MAX if recurs else None) if keep_facts else None
         self.refusal = ""
         self.unwritten = ""
         self._good_ends: dict[str, str] | None = {} if keep_ends else None
         self._log = log
-        self._quiet = quiet
+        self._quiet, self._recurs = quiet, recurs
         self._done = 0
         self._expected: int | None = None
         self._all_settled = threading.Event()
@@ -93,6 +101,7 @@ class Following:
                 self._good_ends[outcome.name] = status
         else:
             self.failed[outcome.name] = outcome
+            self.times[outcome.name] += 1
         if outcome.ok and outcome.stdout:
             try:
                 text.emit(outcome.stdout)
@@ -135,6 +144,23 @@ class Following:
                     left = text.count(self.accepted - self._done, "job")
                     raise InternalError(f"the pool has ended, but {left} of {self.accepted} never settled")
 
+    def wait_until(self, end: datetime | None, pool_ends: Callable[[], None]) -> None:
+        """Wait until nothing recurs any more, or until `end`, and then for what runs; show progress meanwhile.
+
+        Args:
+            pool_ends: lets the pool release nothing more, at `end`.
+        """
+        ending = False
+        while True:
+            left = PROGRESS_S if end is None or ending else (end - datetime.now(UTC)).total_seconds()
+            if not ending and left <= 0:
+                ending = True
+                text.say("its time is over: nothing new starts, running jobs may end")
+                pool_ends()
+            if self.pool.join(max(0.0, min(PROGRESS_S, left)) if not ending else PROGRESS_S):
+                return
+            self.show_progress()
+
     def show_progress(self) -> None:
         """Show a line if the last one is a second old and something has changed."""
         done, now = self._done, time.monotonic()
@@ -148,8 +174,9 @@ class Following:
             return
         rate = (done - before) / (now - at)
         running, cut = self.pool.status().running, sum(self.counts.get(status, 0) for status in CUT_OFF)
-        failed = len(self.failed) - cut
-        told = f"{done}/{self.total} done, {failed} failed, " + (f"{cut} cut off, " if cut else "")
+        failed = self.times.total() - cut
+        told = f"{done} done, " if self._recurs else f"{done}/{self.total} done, "
+        told += f"{failed} failed, " + (f"{cut} cut off, " if cut else "")
         told += f"{running} running, " + (f"{again} to be tried again, " if again else "")
         told += f"{rate:.0f} jobs/s{reported}"
         text.say(told, done=done, total=self.total, failed=failed, cut_off=cut, running=running, pausing=again)

@@ -8,6 +8,8 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
+from datetime import datetime, timedelta
+from datetime import time as clock_time
 from typing import NoReturn
 
 from . import text
@@ -214,6 +216,14 @@ def _add_run(commands: argparse._SubParsersAction[Parser]) -> None:
         "--state", metavar="F",
         help="write what a stopped run has left there; take it up if the file is there",
     )  # fmt: skip
+    ends = run.add_mutually_exclusive_group()
+    ends.add_argument(
+        "--until", type=_instant, metavar="T",
+        help="with recurring tasks: end then, such as 18:30, 2030-01-31T18:30 (local time) or 2030-01-31T18:30Z",
+    )  # fmt: skip
+    ends.add_argument(
+        "--for", type=_lasts, dest="lasts", metavar="D", help="with recurring tasks: end after so long, such as 8h"
+    )
     run.add_argument("--dry-run", action="store_true", help="print what would run, in order; start no job")
     run.add_argument("--no-progress", action="store_true", help="no progress lines on stderr")
 
@@ -238,6 +248,31 @@ def _size(given: str) -> int:
 
     try:
         return size_bytes(given, "it", bare_strings=True)
+    except InvalidOption as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _instant(given: str) -> datetime:
+    """Read an instant: a date with a time, or a time within the next day; of the machine's zone if it names none."""
+    from ..timetable import zone
+
+    try:
+        if "T" in given or " " in given or "-" in given:
+            at = datetime.fromisoformat(given)
+            return at if at.tzinfo else at.replace(tzinfo=zone(None))
+        now = datetime.now(zone(None))
+        at = datetime.combine(now.date(), clock_time.fromisoformat(given), now.tzinfo)
+        return at if at > now else at + timedelta(days=1)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must look like 18:30 or 2030-01-31T18:30, not {given[:40]!r}") from None
+
+
+def _lasts(given: str) -> int:
+    from ..errors import InvalidOption
+    from ..units import duration_ns
+
+    try:
+        return duration_ns(given, "it", bare_strings=True)
     except InvalidOption as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..executor import Executor
 from ..outcome import Outcome
+from ..shell.clock import monotonic_ns
 from ..shell.memfree import MemoryGate
 
 
@@ -24,6 +25,12 @@ class RunExecutor(Executor):
             grace: seconds; 0 kills at once.
         """
         self._stop(round(grace * 1e9))
+
+    def release_no_more(self) -> None:
+        """Let recurring tasks have no further run, and cancel what has a start time still to come."""
+        if self._pool.releases:
+            self._pool.releases.close()
+        self._pool.cancel_unsent(f for f in list(self._pool.futures.values()) if f._release > monotonic_ns())
 
     def tell_failed_attempts(self, told: Callable[[Outcome[Any]], None]) -> None:
         """Call `told`, on the callback thread, with the facts of each attempt that another one follows."""

@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ..units import shown_size
@@ -19,6 +19,7 @@ from .signals import Interrupts
 if TYPE_CHECKING:
     from ..future import Future
     from ..jobsfile import Plan, Planned
+    from ..recurring import Recurring
     from .follow import Following
     from .pool import RunExecutor
 
@@ -119,12 +120,15 @@ def _run(args: argparse.Namespace, plan: Plan, before: state.Left | None, interr
             logs.show_transitions(pool)
         following = Following(
             pool, plan.jobs, keep_facts=args.report is not None, keep_ends=args.state is not None, log=log,
-            quiet=args.no_progress,
+            quiet=args.no_progress, recurs=plan.recurs,
         )  # fmt: skip
         try:
             interrupts.turn_to(pool)
             _submit(pool, plan, following)
-            following.wait()
+            if plan.recurs:
+                following.wait_until(_end(args, started), pool.release_no_more)
+            else:
+                following.wait()
             pool.shutdown()
         except BaseException:
             pool.kill_workers()
@@ -132,6 +136,12 @@ def _run(args: argparse.Namespace, plan: Plan, before: state.Left | None, interr
             raise
         interrupts.turn_to(None)
     return _close(args, plan, before, following, started, interrupts)
+
+
+def _end(args: argparse.Namespace, started: datetime) -> datetime | None:
+    """Return when a run with recurring tasks shall end, None: when it is told to."""
+    until: datetime | None = args.until
+    return until if args.lasts is None else started + timedelta(microseconds=args.lasts // 1_000)
 
 
 # ---- Submitting.
@@ -142,9 +152,15 @@ def _submit(pool: RunExecutor, plan: Plan, following: Following) -> None:
     from ..errors import ExecutorClosed, PoolBroken
 
     wanted = {name for task in plan.tasks for name in task.needs}
-    values: dict[str, Any] = {}  # of the wanted: its Future, of a batch the list of its Futures
+    values: dict[str, Any] = {}  # of the wanted: its Future, of a batch the list of its Futures; or its Recurring
     try:
+        if plan.recurs:
+            pool.start()  # `add` does not
         for task in plan.tasks:
+            if task.root:
+                values[task.name] = recurring = _added(pool, task, values)
+                recurring.add_done_callback(following.settled)
+                continue
             futures = []
             for future in _jobs_of(pool, task, values):
                 following.accepted += 1
@@ -159,13 +175,25 @@ def _submit(pool: RunExecutor, plan: Plan, following: Following) -> None:
     following.no_more()
 
 
-def _jobs_of(pool: RunExecutor, task: Planned, values: Mapping[str, Any]) -> Iterator[Future[Any]]:
-    """Submit the jobs of one task; yield their Futures."""
+def _given(task: Planned, values: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any], dict[str, Any]]:
+    """Return what a task is given from others, by position and by name, and its options."""
     first = [values[name] for _, name, positional in task.takes if positional]
     named = {parameter: values[name] for parameter, name, positional in task.takes if not positional}
     given = {name: getattr(task.options, name) for name in task.options.given()}
     if task.after:
         given["after"] = list(_flat(values[name] for name in task.after))
+    return first, named, given
+
+
+def _added(pool: RunExecutor, task: Planned, values: Mapping[str, Any]) -> Recurring:
+    """Add a task that recurs, or hangs on one that does."""
+    first, named, given = _given(task, values)
+    return pool.add(task.ref, task.name, args=(*task.args, *first), kwargs={**task.kwargs, **named}, **given)
+
+
+def _jobs_of(pool: RunExecutor, task: Planned, values: Mapping[str, Any]) -> Iterator[Future[Any]]:
+    """Submit the jobs of one task; yield their Futures."""
+    first, named, given = _given(task, values)
     view = pool.options(**given)
     for number in task.numbers:
         args = task.args if task.items is None else task.items[number]
@@ -196,7 +224,9 @@ def _close(
     took = (finished - started).total_seconds()
     for outcome in following.failed.values():
         if not following.stranded(outcome):
-            text.say(text.failure(outcome), "ERROR", job=outcome.name, status=outcome.status.value)
+            times = following.times[outcome.name]
+            told = text.failure(outcome) + (f" (the last of {times})" if times > 1 else "")
+            text.say(told, "ERROR", job=outcome.name, status=outcome.status.value)
     number = interrupts.number  # once: what is printed, written and returned shall agree
     why = following.pool.why_broken or following.refusal
     if why and number is None:
@@ -234,7 +264,7 @@ def _write_state(
     if args.state is None:
         return 0
     ended = {**(before.ended if before else {}), **following.ends()}
-    names = before.names if before else tuple(t.job_name(n) for t in plan.tasks for n in t.numbers)
+    names = before.names if before else tuple(t.job_name(n) for t in plan.tasks for n in t.numbers if not t.root)
     still = tuple(name for name in names if name not in ended)
     try:
         state.write(args.state, os.path.abspath(args.jobs), still, ended, number)
@@ -256,7 +286,7 @@ def _write_report(
     counts = {name.value: following.counts.get(name.value, 0) for name in Status}
     instants = {"started": instant_text(started), "finished": instant_text(finished)}
     try:
-        report.write(args.report, counts | summary | instants, following.facts or [])
+        report.write(args.report, counts | summary | instants, list(following.facts or ()))
     except CommandError as error:
         return text.failed(error)
     return 0

@@ -69,7 +69,7 @@ def left(plan: Plan, names: Collection[str], ended: Mapping[str, str]) -> Plan:
     names, again, kept = frozenset(names), set[str](), list["Planned"]()
     ends = {task.name: [ended[n] for n in map(task.job_name, task.numbers) if n in ended] for task in plan.tasks}
     for task in reversed(plan.tasks):
-        if task.name not in again:
+        if task.name not in again and not task.root:  # what recurs is never over
             chosen = tuple(n for n in task.numbers if task.job_name(n) in names)
             if not chosen:
                 continue

@@ -95,7 +95,7 @@ class Retries(NamedTuple):
     def pause_ns(self, failures: int, seed: int, job: int) -> int:
         """Return the pause before the next attempt of `job` after so many failures (from 1), of whatever cause.
 
-        The jitter is drawn from seed, job and number, so that the same history gives the same pauses (splitmix64).
+        The jitter is drawn from seed, job and number, so that the same history gives the same pauses.
         """
         if not self.backoff_ns:
             return 0
@@ -103,10 +103,15 @@ class Retries(NamedTuple):
             pause = min(int(self.backoff_ns * self.factor ** (failures - 1)), self.max_delay_ns)
         except OverflowError:
             pause = self.max_delay_ns
-        x = (seed + job * _GOLDEN + failures * 0xBF58476D1CE4E5B9) & _MASK
-        x = ((x ^ x >> 30) * 0xBF58476D1CE4E5B9) & _MASK
-        x = ((x ^ x >> 27) * 0x94D049BB133111EB) & _MASK
+        x = drawn(seed, job, failures)
         return pause + int(pause * self.jitter * ((x >> 44) / (1 << 19) - 1))
+
+
+def drawn(seed: int, first: int, second: int) -> int:
+    """Return a number of 64 bits that hangs on these three alone (splitmix64)."""
+    x = (seed + first * _GOLDEN + second * 0xBF58476D1CE4E5B9) & _MASK
+    x = ((x ^ x >> 30) * 0xBF58476D1CE4E5B9) & _MASK
+    return ((x ^ x >> 27) * 0x94D049BB133111EB) & _MASK
 
 
 CAUSES = frozenset(("failed", "crashed", "timeout", "memory", "cpu"))

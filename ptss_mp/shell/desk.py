@@ -83,6 +83,7 @@ class Desk:
         self.ends: Counter[str] = Counter()  # settled jobs by status; a cancel counts once the loop has heard of it
         self.retries = 0
         self.look_at = NEVER  # when to look what running jobs report: only if somebody observes
+        self.releases: Any = None  # recurring.Releases, once a task was added
         self.gate: MemoryGate | None = None
         self.gate_at = NEVER  # when to look at the memory though nothing happens
         self.attempt_failed: Callable[[Outcome[Any]], None] | None = None  # told of each that another one follows
@@ -449,7 +450,7 @@ class Desk:
         idle = not self.futures
         drained = idle or self.core.only_unreleased()
         for over, everything in self.drainers:
-            if idle or (drained and not everything):
+            if (idle and not (everything and self.releases and self.releases.go_on)) or (drained and not everything):
                 over.set()
         self.drainers = [drainer for drainer in self.drainers if not drainer[0].is_set()]
 

@@ -26,13 +26,15 @@ class Extra:
         tries: failed attempts before the current one.
         named: it is known by a name, also once it has ended and its Future is gone.
         run: what a chunk is made of, and has so far (chunking.Run).
+        released: the run of an added task that it is of (recurring.Run).
     """
 
-    __slots__ = ("after", "named", "needs", "run", "tries")
+    __slots__ = ("after", "named", "needs", "released", "run", "tries")
 
     def __init__(self, needs: tuple[Any, ...] = (), after: tuple[Any, ...] = ()) -> None:
         self.needs, self.after, self.tries, self.named = needs, after, 0, False
         self.run: Any = None
+        self.released: Any = None
 
 
 class Report:

@@ -100,12 +100,16 @@ class Supervisor(Desk):
     def _turn(self) -> None:
         at = min(self.core.wake_at, self.unexplained or NEVER, self.quit_at, self.warden_by)
         at = min(at, self.look_at, self.measure_at, self.gate_at, self.stuck_at, self.lateness.sum_at)
+        if self.releases:
+            at = min(at, self.releases.wake_at)
         for _, handle, what in self.poller.ready(at, self.busy, self.core.releases.next_at):
             handle(what)
         if self.halted:
             self.refuse()
         if self.landed:
             self._unload()
+        if self.releases:
+            self.releases.turn()
         self.events += self.taken()
         if self.events and not self.broken:
             events, self.events = self.events, []  # what obeying brings about is told in the next turn

@@ -50,6 +50,9 @@ ROOMS: dict[str, set[str]] = {
     "observe": {"errors", "outcome", "core.commands", "core.events", "core.story", "shell.clock", "observe"},
     "future": {"wire", "outcome", "shell.report"},
     "submission": {"declare", "errors", "units", "outcome", "future", "core.job", "parcel", "pickling", "shell"},
+    "timetable": {"core.job", "errors", "units"},
+    "recurring": {"core.job", "core.recurrence", "declare", "errors", "future", "outcome", "parcel", "pool", "shell"}
+    | {"submission", "tasks", "timetable", "units"},
     "handlers": set(),
     "life": {"handlers", "outcome", "pool", "units"},
     "atomic": set(),
@@ -64,12 +67,12 @@ ROOMS: dict[str, set[str]] = {
     | {"submission", "tasks"},
     "host": {"shell.hire", "warden"},
     "view": WORDS
-    | {"chunk", "core.job", "future", "host", "life", "making", "mapping", "observe", "parcel", "pool", "shell"}
-    | {"submission", "wire"},
+    | {"chunk", "core.job", "future", "host", "life", "making", "mapping", "observe", "parcel", "pool", "recurring"}
+    | {"shell", "submission", "wire"},
     "executor": {"declare", "making", "pool", "rules", "saving", "units", "view"},
     "joblib": {"declare", "errors", "executor", "future", "pool", "view"},
     "jobsimport": {"errors", "pickling", "retrying", "tasks"},
-    "jobsfile": WORDS | {"core.graph", "jobsimport"},
+    "jobsfile": WORDS | {"core.graph", "jobsimport", "recurring"},
     "cli": BELOW | {"cli"},
     "__main__": {"cli.main"},
     "__init__": BELOW,

@@ -1,0 +1,446 @@
+"""Tasks with a name, released by the pool itself: once, or again and again.
+
+`add` freezes a call as `submit` does, and notes what it waits for.  When a slot has come (core/recurrence.py decides),
+the loop thread makes the Futures of a run: one for the task, one for each task that hangs on it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future as AnyFuture
+from dataclasses import dataclass, field
+from datetime import datetime
+from logging import INFO, WARNING
+from typing import TYPE_CHECKING, Any
+
+from .core import recurrence
+from .core.job import NEVER
+from .core.recurrence import Recurrences, Release, Replace, Rule
+from .declare import RECURRENCE, Options
+from .errors import InvalidOption, InvalidType, NotPicklable
+from .future import Future
+from .outcome import Outcome, brief
+from .parcel import parts_of
+from .shell.clock import difference, monotonic_ns
+from .shell.report import Extra
+from .shell.use import Use
+from .submission import instants, pickled_call
+from .tasks import Task
+from .timetable import CronTable, utc, wall_ns
+from .units import duration_ns, nearest
+
+if TYPE_CHECKING:
+    from .pool import Pool
+
+LOOK_NS = 1_000_000_000  # while a slot hangs on the wall clock: somebody may set it
+
+
+class Recurring:
+    """A task that was added; made by `Executor.add`.
+
+    Among the arguments of another `add` it stands for the value of its job; there and in `after` it is a prerequisite.
+
+    Attributes:
+        name: by which `Executor.tasks` has it.
+        runs: runs that are over; each is one job of this task, and of a recurring one those of all that hangs on it.
+    """
+
+    def __init__(self, releases: Releases, entry: Entry) -> None:
+        self._releases, self._entry = releases, entry
+        self.name: str = entry.use.name
+        self.runs = 0
+        self._last: Future[Any] | None = None
+
+    @property
+    def next_run(self) -> datetime | None:
+        """When it is to be released next (UTC, jitter aside); None if that is not known, or no release follows."""
+        wall = self._releases.next_wall(self._entry)
+        return None if wall is None else utc(wall)
+
+    @property
+    def last_outcome(self) -> Outcome[Any] | None:
+        """How its job of the last run that is over has ended."""
+        return self._last.outcome() if self._last else None
+
+    def cancel(self, *, kill: bool = False) -> None:
+        """Release it no more, nor what hangs on it; what runs goes on.
+
+        Args:
+            kill: end what was released too, as `Future.cancel` does.
+        """
+        self._releases.cancel(self._entry, kill)
+
+    def pause(self) -> None:
+        """Release it no more until `resume`, nor what hangs on it."""
+        self._releases.hold(self._entry, True)
+
+    def resume(self) -> None:
+        """Release it again; what was missed meanwhile is treated as `misfire` says."""
+        self._releases.hold(self._entry, False)
+
+    def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
+        """Call `fn(future)` when a job of this task is settled, each time, on the pool's callback thread."""
+        self._releases.add_callback(self._entry, fn)
+
+    def __repr__(self) -> str:
+        return f"<Recurring {self.name!r}, {self.runs} runs>"
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        """Inside `add` it pickles as the value of its job; elsewhere it does not."""
+        return Future.__reduce_ex__(self, protocol)  # type: ignore[arg-type]
+
+
+@dataclass(eq=False)
+class Entry:
+    """What is made into a job at each release.
+
+    Attributes:
+        use: function and options.
+        call: the pickled arguments.
+        needs: what stands in them for values, in their order: Entries, and Futures of jobs that are there.
+        after: all prerequisites, likewise.
+        root: on whose slots it hangs; None: it is released once.
+        only: the Future of one that is released once.
+        callbacks: of each of its Futures.
+        held, ended: it is paused; it is released no more.
+    """
+
+    use: Use
+    call: Any
+    needs: tuple[Any, ...]
+    after: tuple[Any, ...]
+    root: Root | None = None
+    only: Future[Any] | None = None
+    callbacks: list[Callable[[Any], object]] = field(default_factory=list)
+    held: bool = False
+    ended: bool = False
+
+    @property
+    def handle(self) -> Recurring:
+        """The public face."""
+        found: Recurring = self.use.pool.releases.tasks[self.use.name]
+        return found
+
+
+@dataclass(eq=False)
+class Root:
+    """A recurring task with all that hangs on it, in the order in which they were added: each after what it needs."""
+
+    number: int
+    course: recurrence.Course
+    name: str
+    entries: list[Entry] = field(default_factory=list)
+    runs: dict[int, Run] = field(default_factory=dict)  # that are not over
+    told: bool = False  # that slots are left out while a run goes on
+
+
+@dataclass(eq=False)
+class Run:
+    """The jobs of one release."""
+
+    number: int
+    root: Root | None
+    jobs: dict[Entry, Future[Any]] = field(default_factory=dict)
+    left: int = 0  # that are not settled
+
+
+class Releases:
+    """All added tasks of a pool.  Callers add and ask; `turn` is the loop thread's."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.tasks: dict[str, Recurring] = {}
+        self.core = Recurrences(seed=pool.core.seed)
+        self.closed = False
+        self._roots: dict[int, Root] = {}
+        self._told: deque[Callable[[int], None]] = deque()  # by callers, and by whoever settled a job
+
+    # ---- any thread
+
+    def add(self, entry: Entry, rule: Rule | None, given: Options) -> Recurring:
+        """Take a task in; the pool's lock is held."""
+        handle = Recurring(self, entry)
+        if rule:
+            now, offset = monotonic_ns(), difference()
+            number = len(self.tasks) + 1
+            course = self.core.course(number, rule, now, offset, _start(given.get("start_time"), now + offset))
+            if course.slot is None:
+                raise InvalidOption(f"{entry.use.name!r} would never run: its first instant lies after until")
+            entry.root = root = Root(number, course, entry.use.name)
+            self._tell(lambda now: self._begin(root, now))
+        self.tasks[entry.use.name] = handle
+        if entry.root:
+            entry.root.entries.append(entry)
+        else:
+            self._once(entry, given)
+        return handle
+
+    def _begin(self, root: Root, now: int) -> None:
+        self._roots[root.number] = root
+        self.core.take(root.course, now, difference())
+
+    def _once(self, entry: Entry, given: Options) -> None:
+        """Make the one job of a task that does not recur."""
+        now = monotonic_ns()
+        release, due = instants(given, entry.use.deadline_ns, now)
+        run = Run(0, None)
+        future = entry.only = self._job(entry, run, now, release, due)
+        self._tell(lambda _now: self._put(run))
+        self.pool.know(future)
+
+    def next_wall(self, entry: Entry) -> int | None:
+        """Return the next instant of a task, ns since 1970."""
+        if entry.ended or self.closed:
+            return None
+        if entry.root:
+            slot = entry.root.course.slot
+            return slot.wall if slot else None
+        assert entry.only
+        ahead = entry.only._release > monotonic_ns() and not entry.only.done()
+        return entry.only._release + difference() if ahead else None
+
+    def cancel(self, entry: Entry, kill: bool) -> None:
+        """End a task."""
+        entry.ended = True
+        root = entry.root
+        if root and root.entries[0] is entry:
+            self._tell(lambda _now: self.core.drop(root.number))
+        if kill:
+            for future in self._out(entry):
+                future.cancel()
+        elif entry.only:
+            self.pool.cancel_unsent([entry.only])
+
+    def hold(self, entry: Entry, held: bool) -> None:
+        """Pause a task, or go on with it."""
+        entry.held = held
+        root = entry.root
+        if root and root.entries[0] is entry:
+            self._tell(lambda _now: self.core.hold(root.number, held))
+
+    def add_callback(self, entry: Entry, fn: Callable[[Any], object]) -> None:
+        """Call `fn` with each Future of a task, those that are out included."""
+        entry.callbacks.append(fn)
+        for future in self._out(entry):
+            future.add_done_callback(fn)
+
+    def _out(self, entry: Entry) -> list[Future[Any]]:
+        """Return the jobs of a task that are released and not known to be over."""
+        if entry.only:
+            return [entry.only]
+        runs = list(entry.root.runs.values()) if entry.root else []
+        return [run.jobs[entry] for run in runs if entry in run.jobs]
+
+    def close(self, owned: Callable[[Any], bool] | None = None) -> None:
+        """Release nothing more; of one view alone if it is told which Uses are its."""
+        if owned is None:
+            self.closed = True
+        else:
+            for handle in list(self.tasks.values()):
+                if owned(handle._entry.use) and handle._entry.root:
+                    handle.cancel()
+        self.pool.wake()
+
+    def settled(self, run: Run, future: Future[Any]) -> None:
+        """Take note that a job of a run is being settled (whoever settles it)."""
+        self._tell(lambda now: self._take(run, now))
+
+    def _tell(self, what: Callable[[int], None]) -> None:
+        self._told.append(what)
+        self.pool.wake()
+
+    # ---- the loop thread
+
+    @property
+    def wake_at(self) -> int:
+        """When `turn` is wanted."""
+        if self._told:
+            return 1  # at once; a timer set to 0 is none
+        if self.closed:
+            return NEVER
+        at = self.core.wake_at
+        return min(at, monotonic_ns() + LOOK_NS) if self.core.by_wall else at
+
+    @property
+    def go_on(self) -> bool:
+        """Something will be released that is not there yet."""
+        return bool(self._told) or (self.core.go_on and not self.closed)
+
+    def turn(self) -> None:
+        """Do what was told, and release what is due."""
+        now = monotonic_ns()
+        for _ in range(len(self._told)):
+            self._told.popleft()(now)
+        if not self.closed:
+            self.core.held = self.pool.held
+            self._obey(self.core.turn(now, difference()), now)
+
+    def _obey(self, actions: Iterable[recurrence.Action], now: int) -> None:
+        for action in actions:
+            root = self._roots[action.course]
+            if isinstance(action, Release):
+                self._release(root, action, now)
+            elif isinstance(action, Replace):
+                for run in list(root.runs.values()):
+                    for future in run.jobs.values():
+                        future.cancel()
+            else:
+                self._say_skipped(root, action)
+
+    def _say_skipped(self, root: Root, skipped: recurrence.Skipped) -> None:
+        when = f"{utc(skipped.first):%Y-%m-%d %H:%M:%S}Z"
+        if skipped.last != skipped.first:
+            when += f" to {utc(skipped.last):%Y-%m-%d %H:%M:%S}Z"
+        level, root.told = (INFO if root.told and skipped.why != "missed" else WARNING), True
+        self.pool.callbacks.log(level, "%s: no run of its own for %s: %s", root.name, when, skipped.why)
+
+    def _release(self, root: Root, released: Release, now: int) -> None:
+        run = Run(released.run, root)
+        root.told = False
+        release = now if released.slot.late else min(released.slot.at, now)
+        for entry in root.entries:
+            above = [one for one in entry.after if isinstance(one, Entry)]
+            if entry.ended or entry.held or not all(one in run.jobs for one in above if one.root):
+                continue
+            due = release + entry.use.deadline_ns if entry.use.deadline_ns else NEVER
+            self.pool.know(self._job(entry, run, now, release, due))
+        if run.jobs:
+            root.runs[run.number] = run
+            self._put(run)
+        else:
+            self._obey(self.core.ended(root.number, run.number, now), now)
+
+    def _job(self, entry: Entry, run: Run, now: int, release: int, due: int) -> Future[Any]:
+        """Make a job of a run."""
+        future: Future[Any] = Future(next(self.pool.ids), entry.call, entry.use, now, release, due)
+        needs = tuple(_there(entry.needs, run))
+        future._extra = extra = Extra(needs, tuple(dict.fromkeys((*needs, *_there(entry.after, run)))))
+        extra.released = run
+        if extra.after:
+            self.pool.linked = True
+        run.jobs[entry] = future
+        run.left += 1
+        self.pool.futures[future._id] = future  # first: a Future that nobody holds counts as being settled
+        for fn in entry.callbacks:
+            future.add_done_callback(fn)
+        return future
+
+    def _put(self, run: Run) -> None:
+        for future in run.jobs.values():
+            if not future.done():
+                self.pool.enqueue(future)
+
+    def _take(self, run: Run, now: int) -> None:
+        run.left -= 1
+        if run.left:
+            return
+        for entry, future in run.jobs.items():
+            handle = entry.handle
+            handle._last = future
+            handle.runs += 1
+        if run.root:
+            del run.root.runs[run.number]
+            if not self.closed:
+                self._obey(self.core.ended(run.root.number, run.number, now), now)
+
+
+def _there(prerequisites: Iterable[Any], run: Run) -> Iterator[AnyFuture[Any]]:
+    """Yield the Futures that Entries stand for in a run."""
+    for one in prerequisites:
+        if isinstance(one, Entry):
+            yield run.jobs[one] if one.only is None else one.only
+        else:
+            yield one
+
+
+# ---- What `add` is given.
+
+
+def _start(given: Any, now: int) -> int | None:
+    """Return the first instant of a task, ns since 1970; None: now."""
+    if given is None:
+        return None
+    return wall_ns(given) if isinstance(given, datetime) else now + duration_ns(given, "start_time")
+
+
+def rule_of(options: Options) -> Rule | None:
+    """Return how a task recurs, None if it does not.
+
+    Raises:
+        InvalidOption: these options do not go together; the cron line or the zone is none.
+        InvalidType: a value of a wrong kind.
+    """
+    kinds = [name for name in ("interval", "delay", "cron") if options.get(name) is not None]
+    if len(kinds) > 1:
+        raise InvalidOption(f"{kinds[0]} and {kinds[1]} do not go together: a task recurs in one way")
+    if not kinds:
+        alone = [name for name in RECURRENCE if options.get(name) is not None]
+        if alone:
+            raise InvalidOption(f"{alone[0]} without interval, delay or cron says nothing: the task runs once")
+        return None
+    if options.get("tz") is not None and not options.get("cron"):
+        raise InvalidOption(f"tz goes with cron: {kinds[0]} is a duration, whatever the zone")
+    if isinstance(options.get("deadline"), datetime):
+        raise InvalidOption("the deadline of a task that recurs must be a duration, counted from each release")
+    numbers = {name: duration_ns(value, name) if (value := options.get(name)) is not None else 0
+               for name in ("interval", "delay", "jitter")}  # fmt: skip
+    if numbers["interval"] and numbers["jitter"] >= numbers["interval"]:
+        raise InvalidOption("jitter must be shorter than interval, or releases would overtake each other")
+    return Rule(
+        every_ns=numbers["interval"],
+        delay_ns=numbers["delay"],
+        table=CronTable(options.cron, options.get("tz")) if options.get("cron") is not None else None,
+        overlap=options.get("overlap", "skip"),
+        misfire=options.get("misfire", "run_once"),
+        jitter_ns=numbers["jitter"],
+        max_runs=options.get("max_runs") or 0,
+        until=wall_ns(options.get("until")) if options.get("until") is not None else NEVER,
+    )
+
+
+def make_entry(use: Use, options: Options, tasks: dict[str, Recurring]) -> Entry:
+    """Pickle a call with its prerequisites, and find on whose slots it hangs.
+
+    Raises:
+        NotPicklable: the function or an argument cannot be pickled.
+        InvalidOption: prerequisites that cannot be, or a name that nobody bears.
+        InvalidType: a prerequisite of a wrong kind.
+    """
+    met: dict[Any, int] = {}
+    try:
+        call = pickled_call(use, options.get("args") or (), options.get("kwargs") or {}, met)
+    except Exception as error:
+        raise NotPicklable(f"task {use.name!r}: its call cannot be pickled: {brief(error)}", part="call") from error
+    use.pool.notice_main(parts_of(call)[0])
+    needs = tuple(_entry_of(one) for one in met)
+    after = tuple(dict.fromkeys((*needs, *_named(use, options.get("after"), tasks))))
+    roots = {one.root for one in after if isinstance(one, Entry) and one.root}
+    if len(roots) > 1:
+        names = " and ".join(sorted(repr(root.name) for root in roots))
+        raise InvalidOption(f"{use.name!r} hangs on {names}, which recur each by itself: no run of both is ever made")
+    for one in after:
+        future = one.only if isinstance(one, Entry) else one
+        if future is not None and future._use.pool is not use.pool:
+            raise InvalidType(f"{use.name!r}: a prerequisite must be of this executor; this one is of another")
+    return Entry(use, call, needs, after, roots.pop() if roots else None)
+
+
+def _entry_of(one: Any) -> Any:
+    return one._entry if isinstance(one, Recurring) else one
+
+
+def _named(use: Use, after: Any, tasks: dict[str, Recurring]) -> Iterator[Any]:
+    many = after is not None and not isinstance(after, str | Task | Recurring | AnyFuture)
+    for one in (after if many else [after]) if after is not None else ():
+        key = one.name if isinstance(one, Task) else one
+        if isinstance(key, str):
+            found = tasks.get(key) or use.pool.named(key)
+            if found is None:
+                hint = nearest(key, [*tasks, *use.pool.names])
+                raise InvalidOption(f"after: no task or job named {key!r} is known here{hint}")
+            yield _entry_of(found)
+        elif isinstance(key, Recurring | Future):
+            yield _entry_of(key)
+        else:
+            raise InvalidType(f"after takes added tasks, Futures, Tasks and names, not {type(one).__name__}")
