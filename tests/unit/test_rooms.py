@@ -51,8 +51,10 @@ ROOMS: dict[str, set[str]] = {
     "future": {"wire", "outcome", "shell.report"},
     "submission": {"declare", "errors", "units", "outcome", "future", "core.job", "parcel", "pickling", "shell"},
     "timetable": {"core.job", "errors", "units"},
-    "recurring": {"core.job", "core.recurrence", "declare", "errors", "future", "outcome", "parcel", "pool", "shell"}
-    | {"submission", "tasks", "timetable", "units"},
+    "recurring": {"core.job", "core.recurrence", "declare", "errors", "future", "outcome", "pool", "shell"}
+    | {"submission", "timetable", "units", "wire"},
+    "adding": {"core.recurrence", "declare", "errors", "future", "outcome", "parcel", "recurring", "shell"}
+    | {"submission", "tasks", "units"},
     "handlers": set(),
     "life": {"handlers", "outcome", "pool", "units"},
     "pool": {"declare", "errors", "rules", "wire", "future", "core", "handlers", "pickling", "shell"},
@@ -62,8 +64,8 @@ ROOMS: dict[str, set[str]] = {
     | {"submission", "tasks"},
     "host": {"shell.hire", "warden"},
     "view": WORDS
-    | {"chunk", "core.job", "future", "host", "life", "making", "mapping", "observe", "parcel", "pool", "recurring"}
-    | {"shell", "submission", "wire"},
+    | {"adding", "chunk", "core.job", "future", "host", "life", "making", "mapping", "observe", "parcel", "pool"}
+    | {"recurring", "shell", "submission", "wire"},
     "executor": {"declare", "making", "rules", "units", "view"},
     "joblib": {"declare", "errors", "executor", "future", "pool", "view"},
     "jobsimport": {"errors", "pickling", "retrying", "tasks"},
