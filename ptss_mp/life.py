@@ -30,12 +30,15 @@ def wait_for_work(pool: Pool, timeout: float | None, everything: bool, verb: str
         False if it took longer.
 
     Raises:
-        RuntimeError: called from a done-callback, which would wait for itself; or in a fork of the program.
+        RuntimeError: called from a done-callback, which would wait for itself; or in a fork of the program; or to
+            wait for added tasks before the pool was started.
     """
     if pool.callbacks.here:
         raise RuntimeError(f"{verb}() inside a done-callback would wait for that callback")
     pool.refuse_forks()
     if not pool.pid:
+        if everything and pool.releases:
+            raise RuntimeError(f"{verb}() would wait for ever: tasks were added, and nothing has started the pool yet")
         return True
     over = threading.Event()
     pool.control(lambda _now: pool.drainers.append((over, everything)))

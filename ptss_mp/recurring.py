@@ -6,6 +6,8 @@ the loop thread makes the Futures of a run: one for the task, one for each task 
 
 from __future__ import annotations
 
+import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future as AnyFuture
@@ -14,26 +16,26 @@ from datetime import datetime
 from logging import INFO, WARNING
 from typing import TYPE_CHECKING, Any
 
+from . import wire
 from .core import recurrence
 from .core.job import NEVER
 from .core.recurrence import Recurrences, Release, Replace, Rule
 from .declare import RECURRENCE, Options
-from .errors import InvalidOption, InvalidType, NotPicklable
-from .future import Future
-from .outcome import Outcome, brief
-from .parcel import parts_of
+from .errors import InvalidOption
+from .future import Future, submitting
+from .outcome import Outcome
 from .shell.clock import difference, monotonic_ns
 from .shell.report import Extra
 from .shell.use import Use
-from .submission import instants, pickled_call
-from .tasks import Task
+from .submission import instants
 from .timetable import CronTable, utc, wall_ns
-from .units import duration_ns, nearest
+from .units import duration_ns
 
 if TYPE_CHECKING:
     from .pool import Pool
 
-LOOK_NS = 1_000_000_000  # while a slot hangs on the wall clock: somebody may set it
+LOOK_NS = 1_000_000_000  # while a slot hangs on the wall clock: somebody may set it; and while callbacks lag behind
+DUE_MAX = 10_000  # callbacks and logs due at which nothing more is released: no caller is there to be slowed down
 
 
 class Recurring:
@@ -64,10 +66,13 @@ class Recurring:
         return self._last.outcome() if self._last else None
 
     def cancel(self, *, kill: bool = False) -> None:
-        """Release it no more, nor what hangs on it; what runs goes on.
+        """Release it no more, nor what hangs on it; what was released goes on.
 
         Args:
-            kill: end what was released too, as `Future.cancel` does.
+            kill: end that too, as `Future.cancel` does.
+
+        Raises:
+            RuntimeError: in a fork of the program that started the pool; so the three below.
         """
         self._releases.cancel(self._entry, kill)
 
@@ -80,15 +85,21 @@ class Recurring:
         self._releases.hold(self._entry, False)
 
     def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
-        """Call `fn(future)` when a job of this task is settled, each time, on the pool's callback thread."""
+        """Call `fn(future)` when a job of this task is settled, each from now on, on the pool's callback thread.
+
+        If the one job of a task that does not recur is settled: now, in this thread.
+        """
         self._releases.add_callback(self._entry, fn)
 
     def __repr__(self) -> str:
         return f"<Recurring {self.name!r}, {self.runs} runs>"
 
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+    def __reduce_ex__(self, _protocol: Any) -> tuple[Any, ...]:
         """Inside `add` it pickles as the value of its job; elsewhere it does not."""
-        return Future.__reduce_ex__(self, protocol)  # type: ignore[arg-type]
+        needs: dict[Any, int] | None = submitting.needs
+        if needs is None:
+            raise TypeError("a Recurring can be pickled only as an argument of add, where it becomes its job's value")
+        return wire.prerequisite, (needs.setdefault(self, len(needs)),)
 
 
 @dataclass(eq=False)
@@ -103,7 +114,7 @@ class Entry:
         root: on whose slots it hangs; None: it is released once.
         only: the Future of one that is released once.
         callbacks: of each of its Futures.
-        held, ended: it is paused; it is released no more.
+        held, ended: it is paused (of a root the core knows that); it is released no more.
     """
 
     use: Use
@@ -134,6 +145,11 @@ class Root:
     runs: dict[int, Run] = field(default_factory=dict)  # that are not over
     told: bool = False  # that slots are left out while a run goes on
 
+    @property
+    def ended(self) -> bool:
+        """It is released no more: somebody has cancelled its handle."""
+        return self.entries[0].ended
+
 
 @dataclass(eq=False)
 class Run:
@@ -153,13 +169,19 @@ class Releases:
         self.tasks: dict[str, Recurring] = {}
         self.core = Recurrences(seed=pool.core.seed)
         self.closed = False
+        self._lock = threading.RLock()  # of making a run: who has cancelled or closed knows that no further one comes
         self._roots: dict[int, Root] = {}
         self._told: deque[Callable[[int], None]] = deque()  # by callers, and by whoever settled a job
 
     # ---- any thread
 
     def add(self, entry: Entry, rule: Rule | None, given: Options) -> Recurring:
-        """Take a task in; the pool's lock is held."""
+        """Take a task in; the pool's lock is held.
+
+        Raises:
+            InvalidOption: the name is taken, or nothing is ever released.
+        """
+        self.free(entry.use.name)
         handle = Recurring(self, entry)
         if rule:
             now, offset = monotonic_ns(), difference()
@@ -167,14 +189,21 @@ class Releases:
             course = self.core.course(number, rule, now, offset, _start(given.get("start_time"), now + offset))
             if course.slot is None:
                 raise InvalidOption(f"{entry.use.name!r} would never run: its first instant lies after until")
-            entry.root = root = Root(number, course, entry.use.name)
-            self._tell(lambda now: self._begin(root, now))
+            entry.root = Root(number, course, entry.use.name)
         self.tasks[entry.use.name] = handle
-        if entry.root:
-            entry.root.entries.append(entry)
-        else:
+        root = entry.root
+        if root is None:
             self._once(entry, given)
+            return handle
+        root.entries.append(entry)
+        if rule:  # last: it may be released at once
+            self._tell(lambda now: self._begin(root, now))
         return handle
+
+    def free(self, name: str) -> None:
+        """Raise InvalidOption if a task has this name."""
+        if name in self.tasks:
+            raise InvalidOption(f"a task named {name!r} is there already")
 
     def _begin(self, root: Root, now: int) -> None:
         self._roots[root.number] = root
@@ -186,12 +215,12 @@ class Releases:
         release, due = instants(given, entry.use.deadline_ns, now)
         run = Run(0, None)
         future = entry.only = self._job(entry, run, now, release, due)
+        self.pool.know(future)  # before it can end
         self._tell(lambda _now: self._put(run))
-        self.pool.know(future)
 
     def next_wall(self, entry: Entry) -> int | None:
         """Return the next instant of a task, ns since 1970."""
-        if entry.ended or self.closed:
+        if entry.ended or self.closed or (entry.root and entry.root.ended):
             return None
         if entry.root:
             slot = entry.root.course.slot
@@ -202,45 +231,65 @@ class Releases:
 
     def cancel(self, entry: Entry, kill: bool) -> None:
         """End a task."""
-        entry.ended = True
+        self.pool.refuse_forks()
         root = entry.root
-        if root and root.entries[0] is entry:
+        with self._lock:
+            entry.ended = True
+        if root and root.ended:
             self._tell(lambda _now: self.core.drop(root.number))
         if kill:
-            for future in self._out(entry):
-                future.cancel()
+            self._kill(entry)
         elif entry.only:
             self.pool.cancel_unsent([entry.only])
 
+    def _kill(self, entry: Entry) -> None:
+        """Cancel the jobs of a task, and before them what hangs on them, so that none of it begins meanwhile."""
+        if entry.only:
+            entry.only.cancel()
+            return
+        assert entry.root
+        below = {entry}
+        for one in entry.root.entries:
+            if not below.isdisjoint(one.after):
+                below.add(one)
+        for run in list(entry.root.runs.values()):
+            for one, future in reversed(run.jobs.items()):
+                if one in below:
+                    future.cancel()
+
     def hold(self, entry: Entry, held: bool) -> None:
         """Pause a task, or go on with it."""
-        entry.held = held
+        self.pool.refuse_forks()
         root = entry.root
         if root and root.entries[0] is entry:
             self._tell(lambda _now: self.core.hold(root.number, held))
+        elif entry.only:
+            raise InvalidOption(f"{entry.use.name!r} runs once: there is no further release to be paused")
+        else:
+            entry.held = held
 
     def add_callback(self, entry: Entry, fn: Callable[[Any], object]) -> None:
         """Call `fn` with each Future of a task, those that are out included."""
-        entry.callbacks.append(fn)
-        for future in self._out(entry):
+        self.pool.refuse_forks()
+        with self._lock:
+            entry.callbacks.append(fn)
+            runs = list(entry.root.runs.values()) if entry.root else []
+            out = [run.jobs[entry] for run in runs if entry in run.jobs and not run.jobs[entry].done()]
+        for future in [entry.only] if entry.only else out:
             future.add_done_callback(fn)
 
-    def _out(self, entry: Entry) -> list[Future[Any]]:
-        """Return the jobs of a task that are released and not known to be over."""
-        if entry.only:
-            return [entry.only]
-        runs = list(entry.root.runs.values()) if entry.root else []
-        return [run.jobs[entry] for run in runs if entry in run.jobs]
-
     def close(self, owned: Callable[[Any], bool] | None = None) -> None:
-        """Release nothing more; of one view alone if it is told which Uses are its."""
+        """Release nothing more; of one view alone if it is told which Uses are its.  In a fork it does nothing."""
+        if self.pool.pid not in (0, os.getpid()):
+            return
         if owned is None:
-            self.closed = True
-        else:
-            for handle in list(self.tasks.values()):
-                if owned(handle._entry.use) and handle._entry.root:
-                    handle.cancel()
-        self.pool.wake()
+            with self._lock:
+                self.closed = True
+            self.pool.wake()
+            return
+        for handle in list(self.tasks.values()):
+            if handle._entry.root and owned(handle._entry.use):
+                self.cancel(handle._entry, False)
 
     def settled(self, run: Run, future: Future[Any]) -> None:
         """Take note that a job of a run is being settled (whoever settles it)."""
@@ -259,8 +308,18 @@ class Releases:
             return 1  # at once; a timer set to 0 is none
         if self.closed:
             return NEVER
+        self.core.held = self.pool.held or self._lagging
         at = self.core.wake_at
-        return min(at, monotonic_ns() + LOOK_NS) if self.core.by_wall else at
+        return min(at, monotonic_ns() + LOOK_NS) if self.core.by_wall or self._lagging else at
+
+    @property
+    def _lagging(self) -> bool:
+        return len(self.pool.callbacks.due) >= DUE_MAX
+
+    @property
+    def told(self) -> bool:
+        """Something was told that may bring a job at once."""
+        return bool(self._told)
 
     @property
     def go_on(self) -> bool:
@@ -273,7 +332,7 @@ class Releases:
         for _ in range(len(self._told)):
             self._told.popleft()(now)
         if not self.closed:
-            self.core.held = self.pool.held
+            self.core.held = self.pool.held or self._lagging
             self._obey(self.core.turn(now, difference()), now)
 
     def _obey(self, actions: Iterable[recurrence.Action], now: int) -> None:
@@ -282,9 +341,7 @@ class Releases:
             if isinstance(action, Release):
                 self._release(root, action, now)
             elif isinstance(action, Replace):
-                for run in list(root.runs.values()):
-                    for future in run.jobs.values():
-                        future.cancel()
+                self._kill(root.entries[0])
             else:
                 self._say_skipped(root, action)
 
@@ -296,20 +353,19 @@ class Releases:
         self.pool.callbacks.log(level, "%s: no run of its own for %s: %s", root.name, when, skipped.why)
 
     def _release(self, root: Root, released: Release, now: int) -> None:
-        run = Run(released.run, root)
-        root.told = False
-        release = now if released.slot.late else min(released.slot.at, now)
-        for entry in root.entries:
-            above = [one for one in entry.after if isinstance(one, Entry)]
-            if entry.ended or entry.held or not all(one in run.jobs for one in above if one.root):
-                continue
-            due = release + entry.use.deadline_ns if entry.use.deadline_ns else NEVER
-            self.pool.know(self._job(entry, run, now, release, due))
-        if run.jobs:
-            root.runs[run.number] = run
+        with self._lock:
+            if self.closed or root.ended:
+                return
+            run = root.runs[released.run] = Run(released.run, root)
+            root.told = False
+            release = now if released.slot.late else min(released.slot.at, now)
+            for entry in root.entries:
+                above = [one for one in entry.after if isinstance(one, Entry) and one.root]
+                if entry.ended or entry.held or not all(one in run.jobs for one in above):
+                    continue
+                due = release + entry.use.deadline_ns if entry.use.deadline_ns else NEVER
+                self.pool.know(self._job(entry, run, now, release, due))
             self._put(run)
-        else:
-            self._obey(self.core.ended(root.number, run.number, now), now)
 
     def _job(self, entry: Entry, run: Run, now: int, release: int, due: int) -> Future[Any]:
         """Make a job of a run."""
@@ -397,50 +453,3 @@ def rule_of(options: Options) -> Rule | None:
         max_runs=options.get("max_runs") or 0,
         until=wall_ns(options.get("until")) if options.get("until") is not None else NEVER,
     )
-
-
-def make_entry(use: Use, options: Options, tasks: dict[str, Recurring]) -> Entry:
-    """Pickle a call with its prerequisites, and find on whose slots it hangs.
-
-    Raises:
-        NotPicklable: the function or an argument cannot be pickled.
-        InvalidOption: prerequisites that cannot be, or a name that nobody bears.
-        InvalidType: a prerequisite of a wrong kind.
-    """
-    met: dict[Any, int] = {}
-    try:
-        call = pickled_call(use, options.get("args") or (), options.get("kwargs") or {}, met)
-    except Exception as error:
-        raise NotPicklable(f"task {use.name!r}: its call cannot be pickled: {brief(error)}", part="call") from error
-    use.pool.notice_main(parts_of(call)[0])
-    needs = tuple(_entry_of(one) for one in met)
-    after = tuple(dict.fromkeys((*needs, *_named(use, options.get("after"), tasks))))
-    roots = {one.root for one in after if isinstance(one, Entry) and one.root}
-    if len(roots) > 1:
-        names = " and ".join(sorted(repr(root.name) for root in roots))
-        raise InvalidOption(f"{use.name!r} hangs on {names}, which recur each by itself: no run of both is ever made")
-    for one in after:
-        future = one.only if isinstance(one, Entry) else one
-        if future is not None and future._use.pool is not use.pool:
-            raise InvalidType(f"{use.name!r}: a prerequisite must be of this executor; this one is of another")
-    return Entry(use, call, needs, after, roots.pop() if roots else None)
-
-
-def _entry_of(one: Any) -> Any:
-    return one._entry if isinstance(one, Recurring) else one
-
-
-def _named(use: Use, after: Any, tasks: dict[str, Recurring]) -> Iterator[Any]:
-    many = after is not None and not isinstance(after, str | Task | Recurring | AnyFuture)
-    for one in (after if many else [after]) if after is not None else ():
-        key = one.name if isinstance(one, Task) else one
-        if isinstance(key, str):
-            found = tasks.get(key) or use.pool.named(key)
-            if found is None:
-                hint = nearest(key, [*tasks, *use.pool.names])
-                raise InvalidOption(f"after: no task or job named {key!r} is known here{hint}")
-            yield _entry_of(found)
-        elif isinstance(key, Recurring | Future):
-            yield _entry_of(key)
-        else:
-            raise InvalidType(f"after takes added tasks, Futures, Tasks and names, not {type(one).__name__}")

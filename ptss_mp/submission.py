@@ -88,6 +88,23 @@ def pickled_initializer(initializer: Any, initargs: tuple[Any, ...]) -> bytes:
         raise InvalidOption(f"initializer {name!r} or its initargs cannot be pickled: {brief(error)}") from error
 
 
+def guilty_part(use: Use, args: Any, kwargs: Any) -> str:
+    """Return which part of a call cannot be pickled, in words."""
+    parts: list[tuple[str, Any]] = [("function", use.fn)] if use.function.number < 0 else []
+    parts += [(f"argument {i}", arg) for i, arg in enumerate(args, 1)]
+    parts += [(f"keyword {name}", value) for name, value in kwargs.items()]
+    outer = submitting.needs  # of a call whose arguments submit while they are pickled
+    for part, value in parts:
+        submitting.needs = {}
+        try:
+            dumps_for_worker(value)
+        except BaseException:
+            return part
+        finally:
+            submitting.needs = outer
+    return "call"
+
+
 def born_failed(future: Future[Any], known: bool, args: Any, kwargs: Any, error: BaseException) -> Future[Any]:
     """Return a Future that is settled: a part of its call cannot be pickled.
 
@@ -95,19 +112,7 @@ def born_failed(future: Future[Any], known: bool, args: Any, kwargs: Any, error:
         known: its job is known by a name.
     """
     use = future._use
-    parts: list[tuple[str, Any]] = [("function", use.fn)] if use.function.number < 0 else []
-    parts += [(f"argument {i}", arg) for i, arg in enumerate(args, 1)]
-    parts += [(f"keyword {name}", value) for name, value in kwargs.items()]
-    guilty, outer = "call", submitting.needs  # of a call whose arguments submit while they are pickled
-    for part, value in parts:
-        submitting.needs = {}
-        try:
-            dumps_for_worker(value)
-        except BaseException:
-            guilty = part
-            break
-        finally:
-            submitting.needs = outer
+    guilty = guilty_part(use, args, kwargs)
     text = f"job {use.name!r}: its {guilty} cannot be pickled: {brief(error)}"
     cause = NotPicklable(text, part=guilty)
     cause.__cause__ = error if isinstance(error, Exception) else None

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn, Self, TypeVar
 
 from . import host, wire
+from .adding import make_entry
 from .chunk import Chunk
 from .core.job import NEVER
 from .declare import Options
@@ -21,7 +22,7 @@ from .mapping import Maps
 from .observe.story import Event
 from .parcel import parts_of
 from .pool import Pool, State
-from .recurring import Recurring, Releases, make_entry, rule_of
+from .recurring import Recurring, Releases, rule_of
 from .rules import RULED, Rules, rules
 from .shell.clock import monotonic_ns
 from .shell.lateness import Tardiness
@@ -155,7 +156,7 @@ class ExecutorView(Maps):
     def add(
         self,
         fn: Callable[..., Any],
-        name: str,
+        name: str | None = None,
         start_time: datetime | timedelta | str | None = None,
         interval: float | timedelta | str | None = None,
         delay: float | timedelta | str | None = None,
@@ -171,7 +172,7 @@ class ExecutorView(Maps):
 
         Args:
             fn: a function or a Task.
-            name: by which `tasks` and `after` have it; used once.
+            name: by which `tasks` and `after` have it; used once.  A Task brings one.
             start_time: an aware datetime, or a duration from now; default: now.
             interval: from each scheduled release to the next, anchored at `start_time`, also a past one.
             delay: from the end of a run to the next release.
@@ -187,7 +188,9 @@ class ExecutorView(Maps):
         given: dict[str, Any] = {field: value for field, value in named.items() if value is not None}
         if args:
             given["args"] = tuple(args)
-        return self._add(fn, make_options(name=name, **given, **options))
+        if name is None and not isinstance(fn, Task):
+            raise InvalidType("add needs a name for what is no Task")
+        return self._add(fn, make_options(**given, **options, **({} if name is None else {"name": name})))
 
     def _add(self, fn: Callable[..., Any], given: Options) -> Recurring:
         pool, declared = self._pool, Options()
@@ -204,14 +207,10 @@ class ExecutorView(Maps):
             if pool.releases is None:
                 pool.releases = Releases(pool)
             releases: Releases = pool.releases
-            if use.name in releases.tasks:
-                raise InvalidOption(f"a task named {use.name!r} is there already")
-            entry = make_entry(use, merged, releases.tasks)
-            if rule and entry.root:
-                what = f"{use.name!r} recurs by itself, and hangs on {entry.root.name!r}, which does too"
-                raise InvalidOption(f"{what}; a recurring task may wait for tasks that run once")
-            if entry.root and merged.get("start_time") is not None:
-                raise InvalidOption(f"start_time: {use.name!r} is released with {entry.root.name!r}")
+        releases.free(use.name)  # before the program's own code is run by pickling
+        entry = make_entry(use, merged, rule, releases.tasks)
+        with pool.lock:
+            pool.check()  # it may have been closed meanwhile
             return releases.add(entry, rule, merged)
 
     @property
@@ -427,6 +426,8 @@ class ExecutorView(Maps):
 
     def _abandon(self) -> None:
         """A KeyboardInterrupt or SystemExit left the `with`: cancel and kill what is ours."""
+        if self._pool.releases:
+            self._pool.releases.close(self._owns_use)  # first: so that nothing comes behind
         for future in [f for f in list(self._pool.futures.values()) if self._owns(f)]:
             future.cancel()
 

@@ -28,6 +28,7 @@ LATE_NS = 1_000_000_000  # what is later was missed: a collection of garbage or 
 RUN_ALL_MAX = 1_000  # missed slots that `misfire="run_all"` makes up for, the last ones; a set clock may miss millions
 SPANS_MAX = 16  # of slots that had their run; more come only of as many gaps, and then the oldest are joined
 COURSES = 100  # looked at in one turn: 2 ms
+AT_ONCE_MAX = 1_000  # runs of a task that may go on at once (`overlap="allow"`); and that may wait for the one before
 
 
 class Timetable(Protocol):
@@ -243,12 +244,19 @@ class Course:
         if rule.overlap == "replace" and self.active:
             out.append(Replace(self.number))
             self.active.clear()
-        if not self.active or rule.overlap == "allow":
+        many = len(self.active) >= AT_ONCE_MAX
+        if not self.active or (rule.overlap == "allow" and not many):
             self._release(slot, out)
-        elif slot.late or (rule.overlap == "queue" and not any(not one.late for one in self.owed)):
+        elif rule.overlap == "allow":
+            out.append(Skipped(self.number, slot.wall, slot.wall, f"{AT_ONCE_MAX} runs before it are not over"))
+        elif len(self.owed) < AT_ONCE_MAX and (slot.late or (rule.overlap == "queue" and not self._one_waits)):
             self.owed.append(slot)
         else:
             out.append(Skipped(self.number, slot.wall, slot.wall, "the run before it is not over"))
+
+    @property
+    def _one_waits(self) -> bool:
+        return any(not one.late for one in self.owed)
 
     def _release(self, slot: Slot, out: list[Action]) -> None:
         self.runs += 1

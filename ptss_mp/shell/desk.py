@@ -445,7 +445,7 @@ class Desk:
 
     def tell_drainers(self) -> None:
         """Tell those who wait for the work to be done, once no callback can bring more."""
-        if self.inbox or self.gathering or self.callbacks.due:
+        if self.inbox or self.gathering or self.callbacks.due or (self.releases and self.releases.told):
             return  # `rested` wakes the loop
         idle = not self.futures
         drained = idle or self.core.only_unreleased()

@@ -51,8 +51,10 @@ ROOMS: dict[str, set[str]] = {
     "future": {"wire", "outcome", "shell.report"},
     "submission": {"declare", "errors", "units", "outcome", "future", "core.job", "parcel", "pickling", "shell"},
     "timetable": {"core.job", "errors", "units"},
-    "recurring": {"core.job", "core.recurrence", "declare", "errors", "future", "outcome", "parcel", "pool", "shell"}
-    | {"submission", "tasks", "timetable", "units"},
+    "recurring": {"core.job", "core.recurrence", "declare", "errors", "future", "outcome", "pool", "shell"}
+    | {"submission", "timetable", "units", "wire"},
+    "adding": {"core.recurrence", "declare", "errors", "future", "outcome", "parcel", "recurring", "shell"}
+    | {"submission", "tasks", "units"},
     "handlers": set(),
     "life": {"handlers", "outcome", "pool", "units"},
     "atomic": set(),
@@ -67,12 +69,12 @@ ROOMS: dict[str, set[str]] = {
     | {"submission", "tasks"},
     "host": {"shell.hire", "warden"},
     "view": WORDS
-    | {"chunk", "core.job", "future", "host", "life", "making", "mapping", "observe", "parcel", "pool", "recurring"}
-    | {"shell", "submission", "wire"},
+    | {"adding", "chunk", "core.job", "future", "host", "life", "making", "mapping", "observe", "parcel", "pool"}
+    | {"recurring", "shell", "submission", "wire"},
     "executor": {"declare", "making", "pool", "rules", "saving", "units", "view"},
     "joblib": {"declare", "errors", "executor", "future", "pool", "view"},
     "jobsimport": {"errors", "pickling", "retrying", "tasks"},
-    "jobsfile": WORDS | {"core.graph", "jobsimport", "recurring"},
+    "jobsfile": WORDS | {"adding", "core.graph", "jobsimport"},
     "cli": BELOW | {"cli"},
     "__main__": {"cli.main"},
     "__init__": BELOW,
