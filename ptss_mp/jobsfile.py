@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, ClassVar, NoReturn
 
-from .adding import rule_of
 from .core.graph import order
 from .declare import Options
 from .errors import InvalidOption
 from .jobsimport import describe, resolve
+from .recurring import rule_of
 from .resources import check_held, fitted
 from .rules import rules
 from .units import nearest

@@ -451,5 +451,5 @@ def rule_of(options: Options) -> Rule | None:
         misfire=options.get("misfire", "run_once"),
         jitter_ns=numbers["jitter"],
         max_runs=options.get("max_runs") or 0,
-        until=wall_ns(options.get("until")) if options.get("until") is not None else NEVER,
+        until=wall_ns(options.get("until")) if options.get("until") is not None else None,
     )

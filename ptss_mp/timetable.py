@@ -14,7 +14,6 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import islice
 from typing import Any
 
-from .core.job import NEVER
 from .errors import InvalidOption, InvalidType
 from .units import aware, duration_ns, whole
 
@@ -98,13 +97,13 @@ class CronTable:
         except Exception as error:
             raise InvalidOption(f"cron {line!r:.80} is no cron line: {error}") from None
 
-    def after(self, wall: int) -> int:
-        """Return the first slot after an instant, ns since 1970; NEVER if none follows within fifty years."""
+    def after(self, wall: int) -> int | None:
+        """Return the first slot after an instant, ns since 1970; None if none follows within fifty years."""
         local = utc(wall).astimezone(self.zone).replace(tzinfo=None)
         for at in self._placed(local, False):
             if at > wall:
                 return at
-        return NEVER
+        return None
 
     def before(self, wall: int) -> int:
         """Return the last slot not after an instant; the instant itself if none is within fifty years."""
@@ -182,5 +181,5 @@ def next_runs(
 
 
 def _each(table: CronTable, wall: int) -> Iterator[datetime]:
-    while (wall := table.after(wall)) < NEVER:
-        yield utc(wall)
+    while (at := table.after(wall)) is not None:
+        yield utc(wall := at)

@@ -12,7 +12,10 @@ What comes too early is a slot while the last run is not over: `overlap`.  What 
 missed, for more than `LATE_NS`, while the pool was paused, the machine suspended, or because the clock was set:
 `misfire`.  Each slot that brings no run of its own is told (`Skipped`), never forgotten.
 
-A clock that is set back makes no slot run twice: those that had their run are kept as spans of time.
+When the clock is set, slots of the wall clock move with it; a machine that was suspended is the same, for its monotonic
+clock stood still.  Set back, it makes no slot run twice (`Done`), and loses none that has come and is still pending.
+
+Walls (ns since 1970) and instants (ns of the monotonic clock) differ by `offset`: wall = instant + offset.
 """
 
 from __future__ import annotations
@@ -26,19 +29,21 @@ from .restart import drawn
 
 LATE_NS = 1_000_000_000  # what is later was missed: a collection of garbage or a busy machine is no reason
 RUN_ALL_MAX = 1_000  # missed slots that `misfire="run_all"` makes up for, the last ones; a set clock may miss millions
-SPANS_MAX = 16  # of slots that had their run; more come only of as many gaps, and then the oldest are joined
-COURSES = 100  # looked at in one turn: 2 ms
-AT_ONCE_MAX = 1_000  # runs of a task that may go on at once (`overlap="allow"`); and that may wait for the one before
+SPANS_MAX = 100  # of slots that had their run: each pause may leave a gap; then the one farthest away is forgotten
+NOW = 1  # an instant that has come; a timer set to 0 is none
+MISSED, NOT_OVER = "missed", "the run before it is not over"  # why a slot brings no run
+COURSES = 100  # looked at in one turn: 2 ms; and actions after which a turn stops
+AT_ONCE_MAX = 1_000  # runs of a task that may go on at once (`overlap="allow"`)
 
 
 class Timetable(Protocol):
     """Slots of the wall clock, ns since 1970."""
 
-    def after(self, wall: int) -> int:
-        """Return the first slot after an instant, NEVER if none follows."""
+    def after(self, wall: int) -> int | None:
+        """Return the first slot after an instant, None if none follows."""
 
     def before(self, wall: int) -> int:
-        """Return the last slot not after an instant; there is one."""
+        """Return the last slot not after an instant; the instant itself if there is none."""
 
 
 class Rule(NamedTuple):
@@ -51,7 +56,7 @@ class Rule(NamedTuple):
     misfire: str = "run_once"
     jitter_ns: int = 0
     max_runs: int = 0  # 0: no bound
-    until: int = NEVER  # of the wall clock: no slot after it
+    until: int | None = None  # of the wall clock: no slot after it
 
 
 class Slot(NamedTuple):
@@ -88,21 +93,59 @@ class Skipped(NamedTuple):
 Action = Release | Replace | Skipped
 
 
+class Done:
+    """The slots of a timetable without those that had their run; these are kept as spans without a gap."""
+
+    def __init__(self, table: Timetable) -> None:
+        self.table = table
+        self._spans: list[tuple[int, int]] = []  # first and last slot; no two have a slot in common
+
+    def after(self, wall: int) -> int | None:
+        """Return the first slot after an instant that had no run."""
+        found = self.table.after(wall)
+        while found is not None and (span := self._span(found)):
+            found = self.table.after(span[1])
+        return found
+
+    def before(self, wall: int) -> int:
+        """Return the last slot not after an instant that had no run; there is one."""
+        found = self.table.before(wall)
+        while span := self._span(found):
+            found = self.table.before(span[0] - 1)
+        return found
+
+    def add(self, first: int, last: int, now: int) -> None:
+        """Take note that all slots from `first` to `last` had their run, by the wall clock at `now`."""
+        if left := self._span(self.table.before(first - 1)):
+            first = left[0]
+        after = self.table.after(last)
+        if after is not None and (right := self._span(after)):
+            last = right[1]
+        self._spans = [span for span in self._spans if not first <= span[0] <= last]
+        self._spans.append((first, last))
+        if len(self._spans) > SPANS_MAX:
+            self._spans.remove(max(self._spans, key=lambda span: max(span[0] - now, now - span[1])))
+
+    def _span(self, wall: int) -> tuple[int, int] | None:
+        return next((span for span in self._spans if span[0] <= wall <= span[1]), None)
+
+
 class Course:
     """The slots and runs of one task.
 
     Attributes:
         slot: the next one; None if none follows, or if that hangs on the end of a run.
-        fire_at: when it is to be looked at.
+        fire_at: when it is to be looked at: the jitter after it.
         noted_at: for when that is noted (`Recurrences`).
         active: runs that are not over.
-        owed: slots whose run waits for the one before.
+        owed: slots that have come and whose run waits for the one before.
         runs: released so far.
         held: paused by its handle.
+        over: no further slot follows.
     """
 
     def __init__(self, number: int, rule: Rule, seed: int, now: int, offset: int, start: int | None) -> None:
-        self.number, self.rule, self.seed = number, rule, seed
+        self.number, self.rule, self.seed, self.start = number, rule, seed, start
         self.offset = offset
         self.active: set[int] = set()
         self.owed: deque[Slot] = deque()
@@ -111,135 +154,142 @@ class Course:
         self.over = False
         self.fire_at = self.noted_at = NEVER
         self.slot: Slot | None = None
-        self._spans: list[list[int]] = []
-        self._joined = False  # the pending slot follows the last span
-        self._started = False  # a slot has come: from then on the monotonic clock counts, where it does
-        self._set(self._first(now, start))
+        self._done = Done(rule.table) if rule.table else None
+        # From its first slot on the monotonic clock counts, where no timetable does; who begins now begins so.
+        self._by_monotonic = not rule.table and start is None
+        self._set(self._first(now))
 
     # ---- slots
 
-    def _first(self, now: int, start: int | None) -> Slot | None:
-        wall = now + self.offset if start is None else start
-        if self.rule.table:
-            # A slot that is just past is on time: who says "from now on" means it.
-            return self._listed(max(wall, now + self.offset - LATE_NS) - 1)
-        at = wall - self.offset
-        if self.rule.every_ns and now - at > LATE_NS:  # what was before there was a task was not missed by it
-            ahead = -((at - now) // self.rule.every_ns) * self.rule.every_ns
-            wall, at = wall + ahead, at + ahead
-        return Slot(wall, at)
+    def _first(self, now: int) -> Slot | None:
+        """Return the first slot from `start` on; what was before there was a task was not missed by it."""
+        wall = now + self.offset
+        start = wall if self.start is None else self.start
+        if self.rule.table:  # what is just past is on time: who says "from now on" means it
+            return self._listed(max(start, wall - LATE_NS) - 1)
+        if wall - start > LATE_NS:
+            every = self.rule.every_ns
+            start = start - (start - wall) // every * every if every else wall
+        return Slot(start, start - self.offset)
 
     def _listed(self, wall: int) -> Slot | None:
         """Return the first slot of the timetable after an instant that had no run yet."""
-        table = self.rule.table
-        assert table
-        found = table.after(wall)
-        for first, last in sorted(self._spans):
-            if first <= found <= last:
-                found = table.after(last)
-        return Slot(found, found - self.offset) if found < NEVER else None
+        assert self._done
+        found = self._done.after(wall)
+        return None if found is None else Slot(found, found - self.offset)
 
     def _set(self, slot: Slot | None) -> None:
         """Let this be the next one, if it may still run."""
-        rule = self.rule
-        if slot and (slot.wall > rule.until or (rule.max_runs and self.runs + len(self.owed) >= rule.max_runs)):
+        if slot and self._beyond(slot):
             slot, self.over = None, True
-        elif slot is None and not (rule.delay_ns and self.active):
+        elif slot is None and not (self.rule.delay_ns and self.active):
             self.over = True
         self.slot = slot
         self.fire_at = slot.at + self._jitter(slot) if slot else NEVER
 
+    def _beyond(self, slot: Slot) -> bool:
+        """There were runs enough, or it lies after `until` (as the clock is set now)."""
+        rule = self.rule
+        return self._full or (rule.until is not None and slot.at + self.offset > rule.until)
+
+    @property
+    def _full(self) -> bool:
+        return 0 < self.rule.max_runs <= self.runs + len(self.owed)
+
     def _jitter(self, slot: Slot) -> int:
-        return drawn(self.seed, self.number, slot.wall) % (self.rule.jitter_ns + 1)
+        most = self.rule.jitter_ns
+        if most and self.rule.table and (following := self.rule.table.after(slot.wall)):
+            most = min(most, following - slot.wall - 1)  # or one release would overtake another
+        return drawn(self.seed, self.number, slot.wall) % (most + 1)
+
+    def _following(self, now: int) -> Slot:
+        """Return the slot after the end of a run."""
+        at = now + self.rule.delay_ns
+        return Slot(at + self.offset, at)
 
     def clock_set(self, now: int, offset: int) -> None:
         """Take another difference between wall clock and monotonic clock."""
         back, self.offset = offset < self.offset, offset
         if self.slot is None:
             return
-        if self.rule.table and back:
-            self._joined = False
-            self._set(self._listed(now + offset - LATE_NS - 1))
-        elif self.rule.table or not self._started:
-            self._set(self.slot._replace(at=self.slot.wall - offset))
+        if self.by_wall:
+            # Set back, earlier slots than the pending one may come (again); one that has come stays pending.
+            first = self._first(now) if back else None
+            wall = min(self.slot.wall, first.wall) if first else self.slot.wall
+            self._set(Slot(wall, wall - offset))
+        elif self.slot.at > now:
+            self._set(self.slot)  # it may lie after `until` now
 
     @property
     def by_wall(self) -> bool:
         """The wall clock decides when the next slot is."""
-        return self.slot is not None and (self.rule.table is not None or not self._started)
+        return self.slot is not None and not self._by_monotonic
 
     # ---- a slot comes
 
     def turn(self, now: int) -> list[Action]:
         """Take the slots that have come."""
+        out = self.owing()
         slot = self.slot
         if slot is None or self.fire_at > now or self.held:
-            return []
-        self._started = True
+            return out
+        self._by_monotonic = not self.rule.table
         came = now - (self.fire_at - slot.at)  # by it they are counted: the jitter is the pending one's alone
         last = self._last(slot, came)
-        runs, out = self._chosen(slot, last, came - last.at > LATE_NS)
-        self._note_span(slot, runs)
+        runs = self._chosen(slot, last, came - last.at > LATE_NS, out)
+        if self._done and runs:
+            self._done.add(runs[0].wall, runs[-1].wall, now + self.offset)
         for one in runs:
             self._arrive(one, out)
-        if not self.rule.delay_ns:
-            self._set(self._listed(last.wall) if self.rule.table else self._shifted(last, self.rule.every_ns))
-        elif runs:
-            self._set(None)
-        else:  # it was missed and is left out: without a run none would ever follow
-            self._set(Slot(now + self.offset + self.rule.delay_ns, now + self.rule.delay_ns))
+        if self.rule.table:
+            self._set(self._listed(last.wall))
+        elif self.rule.every_ns:
+            self._set(self._shifted(last, self.rule.every_ns))
+        else:  # if it was missed and is left out: without a run none would ever follow
+            self._set(None if runs else self._following(now))
         return out
 
     def _shifted(self, slot: Slot, by: int) -> Slot:
         return Slot(slot.wall + by, slot.at + by)
 
     def _last(self, slot: Slot, came: int) -> Slot:
-        """Return the last slot that has come, `slot` being the first."""
+        """Return the last slot that has come and may run, `slot` being the first."""
+        if self.rule.until is not None:
+            came = min(came, self.rule.until - self.offset)
         if self.rule.every_ns:
-            return self._shifted(slot, (came - slot.at) // self.rule.every_ns * self.rule.every_ns)
-        if self.rule.table:
-            wall = max(slot.wall, self.rule.table.before(came + self.offset))
+            return self._shifted(slot, max(0, came - slot.at) // self.rule.every_ns * self.rule.every_ns)
+        if self._done:
+            wall = max(slot.wall, self._done.before(came + self.offset))
             return Slot(wall, wall - self.offset)
         return slot
 
     def _before(self, slot: Slot) -> Slot:
         if self.rule.every_ns:
             return self._shifted(slot, -self.rule.every_ns)
-        assert self.rule.table
-        wall = self.rule.table.before(slot.wall - 1)
+        assert self._done
+        wall = self._done.before(slot.wall - 1)
         return Slot(wall, wall - self.offset)
 
-    def _chosen(self, slot: Slot, last: Slot, late: bool) -> tuple[list[Slot], list[Action]]:
-        """Return which of the slots from `slot` to `last` get a run; and a word about the others."""
+    def _chosen(self, slot: Slot, last: Slot, late: bool, out: list[Action]) -> list[Slot]:
+        """Return which of the slots from `slot` to `last` get a run; say a word about the others."""
         if slot == last and not late:
-            return [slot], []
-        chosen = [last._replace(late=late)]
+            return [slot]
         if self.rule.misfire == "skip" and late:
-            return [], [Skipped(self.number, slot.wall, last.wall, "missed")]
-        while self.rule.misfire == "run_all" and chosen[0].wall > slot.wall and len(chosen) < RUN_ALL_MAX:
-            chosen.insert(0, self._before(chosen[0])._replace(late=True))
-        if chosen[0].wall <= slot.wall:
-            return chosen, []
-        return chosen, [Skipped(self.number, slot.wall, self._before(chosen[0]).wall, "missed")]
-
-    def _note_span(self, slot: Slot, runs: list[Slot]) -> None:
-        """Remember the slots that have a run now (or had one before that is not over)."""
-        if not self.rule.table or not runs:
-            self._joined = False
-            return
-        if self._joined and runs[0].wall == slot.wall:
-            self._spans[-1][1] = runs[-1].wall
-        else:
-            self._spans.append([runs[0].wall, runs[-1].wall])
-            if len(self._spans) > SPANS_MAX:
-                self._spans.remove(min(self._spans[:-1]))
-        self._joined = True
+            out.append(Skipped(self.number, slot.wall, last.wall, MISSED))
+            return []
+        chosen = [last._replace(late=late)]
+        while self.rule.misfire == "run_all" and chosen[-1].wall > slot.wall and len(chosen) < RUN_ALL_MAX:
+            chosen.append(self._before(chosen[-1])._replace(late=True))
+        if chosen[-1].wall > slot.wall:
+            out.append(Skipped(self.number, slot.wall, self._before(chosen[-1]).wall, MISSED))
+        return chosen[::-1]
 
     # ---- runs
 
     def _arrive(self, slot: Slot, out: list[Action]) -> None:
+        """Give a slot its run: now, or once the one before is over, or not at all."""
         rule = self.rule
-        if rule.max_runs and self.runs + len(self.owed) >= rule.max_runs:
+        if self._full:
             return
         if rule.overlap == "replace" and self.active:
             out.append(Replace(self.number))
@@ -249,31 +299,45 @@ class Course:
             self._release(slot, out)
         elif rule.overlap == "allow":
             out.append(Skipped(self.number, slot.wall, slot.wall, f"{AT_ONCE_MAX} runs before it are not over"))
-        elif len(self.owed) < AT_ONCE_MAX and (slot.late or (rule.overlap == "queue" and not self._one_waits)):
+        elif slot.late:
+            self._owe_late(slot, out)
+        elif rule.overlap == "queue" and all(one.late for one in self.owed):
             self.owed.append(slot)
         else:
-            out.append(Skipped(self.number, slot.wall, slot.wall, "the run before it is not over"))
+            out.append(Skipped(self.number, slot.wall, slot.wall, NOT_OVER))
 
-    @property
-    def _one_waits(self) -> bool:
-        return any(not one.late for one in self.owed)
+    def _owe_late(self, slot: Slot, out: list[Action]) -> None:
+        """Let a missed slot wait; of several that come of several pauses as many as of one."""
+        late = [one for one in self.owed if one.late]
+        if len(late) >= (RUN_ALL_MAX if self.rule.misfire == "run_all" else 1):
+            self.owed.remove(late[0])
+            out.append(Skipped(self.number, late[0].wall, late[0].wall, MISSED))
+        self.owed.append(slot)
 
     def _release(self, slot: Slot, out: list[Action]) -> None:
         self.runs += 1
         self.active.add(self.runs)
         out.append(Release(self.number, self.runs, slot))
 
-    def ended(self, run: int, now: int) -> list[Action]:
-        """Take note that all jobs of a run have ended."""
+    def owing(self) -> list[Action]:
+        """Release what waited for the end of a run."""
         out: list[Action] = []
-        if run not in self.active:
-            return out  # it was replaced
-        self.active.discard(run)
-        if self.owed and not self.active:
+        if self.owes_now:
             self._release(self.owed.popleft(), out)
-        elif self.rule.delay_ns and not self.active and not self.over:
-            self._set(Slot(now + self.offset + self.rule.delay_ns, now + self.rule.delay_ns))
         return out
+
+    @property
+    def owes_now(self) -> bool:
+        """A slot has waited long enough."""
+        return bool(self.owed) and not self.active and not self.held
+
+    def ended(self, run: int, now: int) -> None:
+        """Take note that all jobs of a run have ended; one that was replaced is none any more."""
+        if run not in self.active:
+            return
+        self.active.discard(run)
+        if self.rule.delay_ns and not self.active and not self.over:
+            self._set(self._following(now))
 
     @property
     def goes_on(self) -> bool:
@@ -334,7 +398,7 @@ class Recurrences:
                 self._note(course)
         out: list[Action] = []
         for _ in range(COURSES):
-            if self.held or self._moved or not self._due or self._due[0][0] > now:
+            if self.held or self._moved or len(out) > COURSES or not self._due or self._due[0][0] > now:
                 break
             at, number = heapq.heappop(self._due)
             course = self.courses.get(number)
@@ -349,16 +413,20 @@ class Recurrences:
         course = self.courses.get(number)
         if course is None:
             return []
-        out = course.ended(run, now)
+        course.ended(run, now)
+        out = [] if self.held else course.owing()
         self._note(course)
         return out
 
     def _note(self, course: Course) -> None:
         """Keep what is asked of all courses up to date after one was touched."""
-        at = NEVER if course.held else course.fire_at
+        at = NEVER if course.held else NOW if course.owes_now else course.fire_at
         if at != course.noted_at and at < NEVER:
             heapq.heappush(self._due, (at, course.number))
         course.noted_at = at
+        if len(self._due) > 2 * len(self.courses) + COURSES:  # most are out of date
+            self._due = [(one.noted_at, one.number) for one in self.courses.values() if one.noted_at < NEVER]
+            heapq.heapify(self._due)
         (self._walls.add if course.by_wall else self._walls.discard)(course.number)
         (self._going.add if course.goes_on else self._going.discard)(course.number)
 
@@ -366,8 +434,8 @@ class Recurrences:
     def wake_at(self) -> int:
         """The instant at which to look again if nothing happens."""
         if self._moved:
-            return 1  # at once; a timer set to 0 is none
-        return self._due[0][0] if self._due and not self.held else NEVER
+            return NOW
+        return max(NOW, self._due[0][0]) if self._due and not self.held else NEVER
 
     @property
     def by_wall(self) -> bool:

@@ -74,7 +74,7 @@ ROOMS: dict[str, set[str]] = {
     "executor": {"declare", "making", "pool", "rules", "saving", "units", "view"},
     "joblib": {"declare", "errors", "executor", "future", "pool", "view"},
     "jobsimport": {"errors", "pickling", "retrying", "tasks"},
-    "jobsfile": WORDS | {"adding", "core.graph", "jobsimport"},
+    "jobsfile": WORDS | {"core.graph", "jobsimport", "recurring"},
     "cli": BELOW | {"cli"},
     "__main__": {"cli.main"},
     "__init__": BELOW,
