@@ -43,7 +43,7 @@ def snapshot():
     """Copy what shall be saved, so that it stands still; return the copy."""
     TARGET.mkdir(parents=True, exist_ok=True)
     copy = Path(tempfile.mkdtemp(prefix="snapshot-", dir=TARGET))
-    for path in files(SOURCE):
+    for path in source():
         there = copy / path.relative_to(SOURCE)
         there.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(path, there)
@@ -97,7 +97,7 @@ def sync():
     mirror.mkdir(parents=True, exist_ok=True)
     with open(TARGET / "sync.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails if another one is at work: none ever is
-        for path in files(SOURCE):
+        for path in source():
             there = mirror / path.relative_to(SOURCE)
             if not there.exists() or there.stat().st_mtime < path.stat().st_mtime:
                 there.parent.mkdir(parents=True, exist_ok=True)
@@ -106,8 +106,13 @@ def sync():
 
 
 def files(folder):
-    """Return all files below a folder, but what these jobs have written there."""
-    return [path for path in sorted(folder.rglob("*")) if path.is_file() and TARGET not in path.parents]
+    """Return all files below a folder."""
+    return [path for path in sorted(folder.rglob("*")) if path.is_file()]
+
+
+def source():
+    """Return all files that shall be saved: those that these jobs have written are not among them."""
+    return [path for path in files(SOURCE) if TARGET not in path.parents]
 
 
 def digest(path):
