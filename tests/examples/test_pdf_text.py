@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import signal
+import time
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from tests.cli.cli_support import CAP_S, REPOSITORY, ptss_mp, start
-from tests.integration.support import wait_for_lines
 
 FOLDER = REPOSITORY / "examples" / "pdf_text"
 JOBS = FOLDER / "jobs.py"
@@ -57,7 +57,10 @@ def test_killed_in_the_middle_it_reads_only_the_rest(corpus: dict[str, str], tmp
     journal, log = tmp_path / "pdf.db", Path(corpus["PDF_TEXT_LOG"])
     command = ("run", JOBS, "--workers", "1", "--no-progress", "--journal", journal, "--resume")
     with start(*command, **corpus) as program:
-        wait_for_lines(log, 5)
+        until = time.monotonic() + CAP_S
+        while not log.exists() or len(log.read_text().splitlines()) < 5:
+            assert time.monotonic() < until, "five PDFs are not read"
+            time.sleep(0.005)
         program.send_signal(signal.SIGKILL)
         program.wait(CAP_S)
     ended = ptss_mp(*command, **corpus)
