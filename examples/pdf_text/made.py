@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 
 WORDS = ("release", "deadline", "slack", "tardiness", "attempt", "worker", "warden", "outcome")
-BROKEN = ("empty.pdf", "no_pdf.pdf", "cut.pdf", "pipe.pdf")
 
 
 def write(folder):
@@ -20,7 +19,8 @@ def write(folder):
             (fresh / "empty.pdf").write_bytes(b"")
             (fresh / "no_pdf.pdf").write_bytes(b"\x89PNG\r\n" * 100)
             (fresh / "cut.pdf").write_bytes(pdf(["half of it"])[:200])
-            os.mkfifo(fresh / "pipe.pdf")  # who opens it waits for ever
+            round_and_round = pdf(["x"]).replace(b"/Kids [4 0 R]", b"/Kids [2 0 R]")  # pages that are their own parent
+            (fresh / "loop.pdf").write_bytes(round_and_round)
         os.rename(fresh, Path(folder) / half)
     return Path(folder)
 
