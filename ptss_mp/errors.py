@@ -59,6 +59,19 @@ class PoolBroken(PtssError, BrokenProcessPool):
     pool_usable = False
 
 
+class JournalError(PtssError, OSError):
+    """The journal cannot be used, or not at the moment.
+
+    Attributes:
+        reason: "bad" (it is no journal of ours, or damaged), "busy" (it has an owner), "used" (it holds outcomes, and
+            `resume` was not asked for), "create", "permission", or "io" (it cannot be read or written now).
+        path: the journal.
+    """
+
+    reason: str = "io"
+    path: str = ""
+
+
 class InternalError(PtssError):
     """A promise of ours is broken: please report, with the text."""
 

@@ -16,7 +16,7 @@ import weakref
 from collections import deque
 from enum import StrEnum
 from multiprocessing import spawn
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import wire
 from .core import events as on
@@ -31,6 +31,9 @@ from .shell.dispatch import prepare_main
 from .shell.supervisor import Supervisor
 from .shell.use import Function, by_reference
 from .shell.verdicts import extra_of
+
+if TYPE_CHECKING:
+    from .journal.writer import Journal
 
 WORKERS_MAX = 1_000  # each costs the parent eight descriptors (warden.protocol.FDS)
 NAMES_MAX = 10_000  # ended jobs that `after` finds by name; as many as `story` remembers
@@ -71,6 +74,11 @@ class Pool(Supervisor):
         self.views_ended = False  # some view was shut down: `submit` looks closer
         if max_pending is not None:
             self.room = threading.Condition()
+
+    def keep_journal(self, journal: Journal | None) -> None:
+        """Keep a journal from the start on."""
+        self.journal = journal
+        self.exact = journal is not None and not journal.rerun
 
     def know(self, future: Future[Any]) -> None:
         """Let `after` find a job by its name, until another job takes it."""
@@ -175,6 +183,8 @@ class Pool(Supervisor):
             raise RuntimeError(NO_GUARD)
         with self.lock:
             if self.state is State.INITIALIZED:
+                if self.journal:
+                    self.journal.open(self)
                 self.pid = os.getpid()
                 try:
                     self.start()
@@ -209,6 +219,8 @@ class Pool(Supervisor):
     def _not_started(self) -> None:
         """Take a start back that failed half-way (no descriptors, no threads), so that it can be tried again."""
         self.pid = 0
+        if self.journal:
+            self.journal.finish()
         if self.callbacks.thread.is_alive():
             self.callbacks.finish()
             self.callbacks.thread.join()
@@ -290,7 +302,7 @@ def _after_fork() -> None:
     for pool in list(_live):
         _live.discard(pool)
         pool.state = State.STOPPED  # so that the next `submit` here looks closer, and says why not
-        for owner in (pool.poller, pool.warden, *pool.channels.values()):
+        for owner in (pool.poller, pool.warden, pool.journal, *pool.channels.values()):
             if owner:
                 owner.abandon()
 
