@@ -163,12 +163,10 @@ class Outcome(Generic[T]):
 
     def as_dict(self) -> dict[str, Any]:
         """Return all facts but the value, ready for JSON: instants as text, the signal as a number and by its name."""
-        facts: dict[str, Any] = {}
-        for f in fields(self):
-            if f.name.startswith("_"):
-                continue
-            value = getattr(self, f.name)
-            facts[f.name] = instant_text(value) if isinstance(value, datetime) else value
+        facts = {name: getattr(self, name) for name in _TOLD}
+        for name in _INSTANTS:
+            if facts[name] is not None:
+                facts[name] = instant_text(facts[name])
         facts["status"] = self.status.value
         facts["signal"] = None if self.signal is None else int(self.signal)
         facts["signal_name"] = None if self.signal is None else signal_name(self.signal)
@@ -176,9 +174,13 @@ class Outcome(Generic[T]):
         return facts
 
 
+_TOLD = tuple(f.name for f in fields(Outcome) if not f.name.startswith("_"))
+_INSTANTS = ("submitted", "finished", "released", "started", "deadline")
+
+
 def instant_text(value: datetime) -> str:
     """Return an instant as ISO 8601 in UTC with Z."""
-    return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return (value if value.tzinfo is UTC else value.astimezone(UTC)).isoformat().replace("+00:00", "Z")
 
 
 def signal_name(number: int) -> str:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from .. import wire
+from ..keys import storable
 from ..outcome import Outcome, Status, instant_text
 from ..parcel import PARTS_MAX, Parcel, sizes_of
 from ..shell.clock import wall
@@ -38,33 +39,46 @@ class Damaged(ValueError):
 
 def row_of(future: Future[Any], what: int, job: int, run: int, began_ns: int) -> Row:
     """Return a job's row of `jobs`, as far as ACCEPTED, STARTED or SETTLED."""
-    head = (job, run, future._key, future._use.name, instant_text(wall(future._submitted)))
-    started = instant_text(wall(began_ns)) if began_ns and what != ACCEPTED else None
+    use = future._use
+    began = instant_text(wall(began_ns)) if began_ns and what != ACCEPTED else None
     if what != SETTLED:
-        return (*head, started, None, None, None, None, None)
+        accepted = instant_text(wall(future._submitted))
+        return job, run, future._key, storable(use.name), accepted, began, None, None, None, None, None
     outcome = make_outcome(future)
-    if outcome.started:
-        started = instant_text(outcome.started)
-    kept = not outcome.ok or future._use.scope.options.get("keep_result", True)
+    facts = outcome.as_dict()
+    kept = not outcome.ok or use.scope.options.get("keep_result", True)
     kind, result = stored(*outcome._value) if kept else (None, None)
-    settled = instant_text(outcome.finished)
-    return (*head, started, outcome.status.value, settled, facts_of(outcome), kind, result)
+    accepted, settled, status = facts["submitted"], facts["finished"], facts["status"]
+    told = _json(facts, outcome)
+    return (
+        job,
+        run,
+        future._key,
+        storable(use.name),
+        accepted,
+        facts["started"] or began,
+        status,
+        settled,
+        told,
+        kind,
+        result,
+    )
 
 
-def facts_of(outcome: Outcome[Any]) -> str:
-    """Return an outcome as JSON: that of a report, and the key of its root."""
-    return json.dumps(outcome.as_dict() | {"root_key": outcome._root_key})
+def _json(facts: dict[str, Any], outcome: Outcome[Any]) -> str:
+    """Return the facts of a report, and the key of the root, as JSON."""
+    facts["root_key"] = outcome._root_key
+    return json.dumps(facts)
 
 
 def interrupted(name: str, key: str, accepted: str, started: str | None, now: datetime) -> str:
     """Return the facts of a job that ran when its program ended."""
     at = _instant(started) or now
-    return facts_of(
-        Outcome(
-            status=Status.INTERRUPTED, name=name, key=key, submitted=_instant(accepted) or at, finished=now, started=at,
-            attempts=1, error="was running when the program ended",
-        )
+    outcome: Outcome[Any] = Outcome(
+        status=Status.INTERRUPTED, name=name, key=key, submitted=_instant(accepted) or at, finished=now, started=at,
+        attempts=1, error="was running when the program ended",
     )  # fmt: skip
+    return _json(outcome.as_dict(), outcome)
 
 
 # ---- values

@@ -124,12 +124,13 @@ def recover(db: sqlite3.Connection, path: str) -> None:
     with store.transaction(db):
         (run,) = db.execute("SELECT coalesce(max(run), 0) FROM runs").fetchone()
         for line in lines:
+            accepted, began = (instant_text(datetime.fromtimestamp(ns / 1e9, UTC)) for ns in line[3:])
             there = db.execute("SELECT key, status FROM jobs WHERE job = ?", (line.job,)).fetchone()
             if there is None:  # it had started before it was on disk that it was accepted
-                values = (line.job, run, line.key, line.name, line.accepted, line.started)
+                values = (line.job, run, line.key, line.name, accepted, began)
                 db.execute("INSERT INTO jobs(job, run, key, name, accepted, started) VALUES (?, ?, ?, ?, ?, ?)", values)
             elif there == (line.key, None):
-                db.execute("UPDATE jobs SET started = coalesce(started, ?) WHERE job = ?", (line.started, line.job))
+                db.execute("UPDATE jobs SET started = coalesce(started, ?) WHERE job = ?", (began, line.job))
         unsettled: list[Any] = db.execute(
             "SELECT job, name, key, accepted, started FROM jobs WHERE status IS NULL AND started IS NOT NULL"
         ).fetchall()

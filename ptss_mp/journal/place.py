@@ -180,9 +180,7 @@ def _check_file_system(path: str, device: int, table: Path) -> None:
     """Refuse file systems of other machines."""
     kind = file_system(device, path, table)
     if kind in REMOTE:
-        text = (
-            f"it lies on a network file system ({kind}), where locks and shared memory do not hold; use a local disk"
-        )
+        text = f"it lies on a network file system ({kind}), where locks and shared memory do not hold; use a local disk"
         raise refused(path, "create", text)
 
 

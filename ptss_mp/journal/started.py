@@ -13,19 +13,21 @@ import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from ..shell import held
+
 HALF_BYTES = 1 << 20  # of one file: about ten thousand jobs, of which a commit takes in a few hundred
 NAMES = ("-started", "-started2")
 READ_MAX = 1 << 30  # of a file that is found; ours grow beyond HALF_BYTES only while the disk takes no commit
 
 
 class Line(NamedTuple):
-    """A job that had started."""
+    """A job that had started.  Instants are nanoseconds of the wall clock."""
 
     job: int
     key: str
     name: str
-    accepted: str
-    started: str
+    accepted: int
+    started: int
 
 
 class Started:
@@ -62,7 +64,7 @@ class Started:
         if self._sizes[self._now] > HALF_BYTES and self._last[other] <= committed:
             os.ftruncate(self._fds[other], 0)
             self._sizes[other], self._now = 0, other
-        written = os.write(self._fds[self._now], data)
+        written = held.write(self._fds[self._now], data)
         self._sizes[self._now] += written
         if written < len(data):
             raise OSError(28, os.strerror(28))  # ENOSPC: what a short write to a file means (write(2))
@@ -87,15 +89,12 @@ def read(path: str) -> list[Line]:
 
 def _line(data: bytes) -> Line | None:
     try:
-        job, *texts = json.loads(data)
+        line = Line(*json.loads(data))
+        (line.key + line.name).encode()
     except (ValueError, TypeError, RecursionError):
         return None
-    if type(job) is not int or not 0 < job < 1 << 62 or len(texts) != 4 or not all(type(t) is str for t in texts):
-        return None
-    with contextlib.suppress(UnicodeEncodeError):
-        "".join(texts).encode()
-        return Line(job, *texts)
-    return None
+    numbers = line.job, line.accepted, line.started
+    return line if all(type(number) is int and 0 < number < 1 << 62 for number in numbers) else None
 
 
 def remove(path: str) -> None:

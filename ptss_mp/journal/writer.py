@@ -22,9 +22,9 @@ from ..core import events as on
 from ..errors import InvalidOption, PoolBroken
 from ..future import Future
 from ..keyed import Keyed
-from ..keys import numbered, storable
+from ..keys import numbered
 from ..outcome import Outcome, Status, instant_text
-from ..shell.clock import monotonic_ns, wall
+from ..shell.clock import difference, monotonic_ns
 from ..shell.report import Report
 from . import started, store
 from .entry import ACCEPTED, AGAIN, SETTLED, STARTED, Damaged, outcome_of, row_of
@@ -192,9 +192,9 @@ class Journal:
         if not new or self.rerun:
             return True  # further attempts
         if self._started:
-            at = instant_text(wall(now))
+            to_wall = difference()
             lines = [
-                started.Line(self._base + f._id, f._key, storable(f._use.name), instant_text(wall(f._submitted)), at)
+                started.Line(self._base + f._id, f._key, f._use.name, f._submitted + to_wall, now + to_wall)
                 for f in new
             ]
             try:
