@@ -49,20 +49,8 @@ def row_of(future: Future[Any], what: int, job: int, run: int, began_ns: int) ->
     kept = not outcome.ok or use.scope.options.get("keep_result", True)
     kind, result = stored(*outcome._value) if kept else (None, None)
     accepted, settled, status = facts["submitted"], facts["finished"], facts["status"]
-    told = _json(facts, outcome)
-    return (
-        job,
-        run,
-        future._key,
-        storable(use.name),
-        accepted,
-        facts["started"] or began,
-        status,
-        settled,
-        told,
-        kind,
-        result,
-    )
+    ended = facts["started"] or began, status, settled, _json(facts, outcome), kind, result
+    return job, run, future._key, storable(use.name), accepted, *ended
 
 
 def _json(facts: dict[str, Any], outcome: Outcome[Any]) -> str:

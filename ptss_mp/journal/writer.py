@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 WAIT_NS = 5_000_000  # the longest that an entry waits for others to share its commit
 NAP_S = 0.0005  # between two looks whether somebody waits for the commit
-BATCH_MAX = 4_096  # entries of one commit: some ten milliseconds of the processor
-QUEUE_MAX = 10_000  # entries not on disk: beyond it `submit` waits, and no job is started
+BATCH_MAX = 500  # entries of one commit: about ten milliseconds of the processor
+QUEUE_MAX = 2_000  # entries not on disk: beyond it `submit` waits, and no job is started; about 50 ms of work
 OWED_BYTES_MAX = 64 << 20  # of values not on disk: beyond it no job is started
 PAUSES_S = (0.1, 1.0)  # between two tries to write: the first, and the longest
 PATIENCE_S = 10.0  # a pool that ends, and cannot write, tries so long

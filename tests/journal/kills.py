@@ -57,5 +57,6 @@ def main(kills: int, jobs: int) -> None:
             killed, ended = until_done(Path(folder), jobs, policy, chance, min(12, kills - done))
             done, graphs, ends = done + killed, graphs + 1, ends + ended
             print(f"{policy}: {killed} kills, {dict(ended)}", flush=True)
-    print(f"{done} kills of {graphs} graphs of {jobs} jobs in {time.monotonic() - began:.0f} s: none repeated or forgotten")
+    took = time.monotonic() - began
+    print(f"{done} kills of {graphs} graphs of {jobs} jobs in {took:.0f} s: none repeated or forgotten")
     print(f"how the jobs ended: {dict(ends)}")
