@@ -29,6 +29,7 @@ class Opened:
         resume: it may hold outcomes.
         program: (path, digest) of what runs.
         exact: note what starts before it does.
+        only_after: the name of the file that must have run before, "": any.
 
     Attributes:
         place: the file, locked.
@@ -43,7 +44,7 @@ class Opened:
         JournalError: it cannot be used; then nothing of it is held.
     """
 
-    def __init__(self, path: str, resume: bool, program: tuple[str, str | None], exact: bool) -> None:
+    def __init__(self, path: str, resume: bool, program: tuple[str, str | None], exact: bool, only_after: str) -> None:
         self.place = _taken(path)
         self.db: sqlite3.Connection | None = None
         self.lookup: store.Lookup | None = None
@@ -54,7 +55,7 @@ class Opened:
             self.place.is_still()
             store.prepare(self.db, self.place)
             recover(self.db, path)
-            self._begin(self.db, path, resume, program)
+            self._begin(self.db, path, resume, program, only_after)
             self.lookup = store.Lookup(path)
             if exact:
                 self.started = started.Started(path)
@@ -66,13 +67,17 @@ class Opened:
                 raise refused(path, reason(error), f"it cannot be used: {error}") from None
             raise
 
-    def _begin(self, db: sqlite3.Connection, path: str, resume: bool, program: tuple[str, str | None]) -> None:
+    def _begin(
+        self, db: sqlite3.Connection, path: str, resume: bool, program: tuple[str, str | None], only_after: str
+    ) -> None:
         done = db.execute("SELECT 1 FROM jobs WHERE status IS NOT NULL LIMIT 1").fetchone()
         if done and not resume:
             text = "it holds outcomes of an earlier run: go on with it (resume=True, --resume), or name another file"
             raise refused(path, "used", text)
         last = db.execute("SELECT program, program_digest FROM runs ORDER BY run DESC LIMIT 1").fetchone()
         self.before: tuple[str | None, str | None] = last or (None, None)
+        if only_after and self.before[0] and os.path.basename(self.before[0]) != only_after:
+            raise refused(path, "bad", f"it is of {self.before[0]!r}, not of a file named {only_after!r}")
         self.base = int(db.execute("SELECT coalesce(max(job), 0) FROM jobs").fetchone()[0])
         now = instant_text(datetime.now(UTC))
         facts = (now, socket.gethostname(), os.getpid(), boot(), storable(program[0]), program[1])

@@ -58,6 +58,7 @@ class Journal:
         lost: why outcomes could not be written to the end, or "".
         program: (path, digest) of what runs, for the next run to compare.
         before: the same of the run before.
+        only_after: the name of the file that must have run before, "": any.
     """
 
     def __init__(self, path: str, resume: bool | str, rerun: bool) -> None:
@@ -65,6 +66,7 @@ class Journal:
         self.failing = self.lost = ""
         self.program: tuple[str, str | None] = (_main(), None)
         self.before: tuple[str | None, str | None] = (None, None)
+        self.only_after = ""
         self._desk: Desk | None = None
         self._thread = threading.Thread()  # until `open`
         self._clear()
@@ -95,7 +97,9 @@ class Journal:
         """
         self._clear()
         self._desk, self.path = desk, os.path.abspath(self.path)
-        self._opened = opened = Opened(self.path, bool(self.resume), self.program, exact=not self.rerun)
+        self._opened = opened = Opened(
+            self.path, bool(self.resume), self.program, exact=not self.rerun, only_after=self.only_after
+        )
         self._base, self._run_number, self._lookup, self._started = (
             opened.base,
             opened.run,
@@ -238,6 +242,12 @@ class Journal:
         """Return (anchor, last slot) of each recurring task that the journal knew when it was opened, or knows now."""
         with self._asking, self._reading() as lookup:
             return dict(lookup.slots())
+
+    @property
+    def is_stuck(self) -> bool:
+        """True: it could not be written for so long that a pool that ends would give up."""
+        at = self._failing_at
+        return bool(at) and monotonic_ns() - at > PATIENCE_S * 1e9
 
     def finish(self) -> None:
         """Write what is left, and close; waits (loop thread, at its end)."""
