@@ -12,6 +12,7 @@ import random
 import sqlite3
 import sys
 from collections import Counter
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ def needs(number: int) -> list[int]:
     return sorted({chance.randrange(max(0, number - 50), number) for _ in range(chance.randint(1, 3))})
 
 
-def expected(jobs: int) -> list[int]:
+def expected(jobs: int, needs: Callable[[int], list[int]] = needs) -> list[int]:
     values: list[int] = []
     for number in range(jobs):
         values.append((number + sum(values[n] for n in needs(number))) % MODULUS)
@@ -83,9 +84,11 @@ def finals(folder: Path) -> list[tuple[str, str]]:
         return db.execute(query).fetchall()
 
 
-def check(folder: Path, jobs: int, policy: str) -> Counter[str]:
+def check(
+    folder: Path, jobs: int, policy: str, needs: Callable[[int], list[int]] = needs
+) -> Counter[str]:
     """Fail unless each job has exactly one outcome, none was repeated or forgotten; return how they ended."""
-    values, rows = expected(jobs), finals(folder)
+    values, rows = expected(jobs, needs), finals(folder)
     assert len(rows) == jobs, f"{len(rows)} keys of {jobs} jobs"
     ends = Counter(status for _, status in rows)
     assert None not in ends, "a job was forgotten"
