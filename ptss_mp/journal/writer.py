@@ -18,9 +18,10 @@ from datetime import UTC, datetime
 from logging import CRITICAL, ERROR, WARNING
 from typing import TYPE_CHECKING, Any
 
+from .. import wire
 from ..core import events as on
 from ..errors import InvalidOption, PoolBroken
-from ..future import Future
+from ..future import CALL, Future
 from ..keyed import Keyed
 from ..keys import numbered
 from ..outcome import Outcome, Status, instant_text
@@ -217,6 +218,8 @@ class Journal:
         """Take a job that has ended; it is told when that is on disk.  A cancel is told at once."""
         report, desk = future._report, self._desk
         assert desk
+        if future._kind == CALL:
+            future._kind, future._result = wire.NOTHING
         if state != "FINISHED":
             if future._began_ns or not (desk.core.dropping or desk.ended):
                 self._queue.put((SETTLED, future))  # else it stays accepted: the next run makes it
@@ -228,7 +231,7 @@ class Journal:
             self._give_up(future)
             return False
         desk.uncommitted[future._id] = future
-        if future._kind > 3:  # wire.BOOL: what is no bare number has bytes
+        if future._kind > wire.BOOL:  # else it is a bare number
             self._put_bytes += len(future._result or b"")
         self._put_settled += 1
         self._queue.put((SETTLED, future))
@@ -363,7 +366,7 @@ class Journal:
             if what == STARTED:
                 begun += 1
             elif what == SETTLED and desk.uncommitted.pop(future._id, None) is not None:
-                if future._kind > 3 and future._result is not None:
+                if future._kind > wire.BOOL and future._result is not None:
                     self._done_bytes += len(future._result)
                 self._end(future)
         self._done_started += begun

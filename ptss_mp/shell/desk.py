@@ -437,7 +437,7 @@ class Desk:
         if self.inbox or self.gathering or self.callbacks.due:
             return  # `rested` wakes the loop
         idle = not (self.futures or self.uncommitted)
-        drained = idle or self.core.only_unreleased()
+        drained = idle or (not self.uncommitted and self.core.only_unreleased())
         for over, everything in self.drainers:
             if idle or (drained and not everything):
                 over.set()
