@@ -12,7 +12,7 @@ from ..errors import JournalError
 from ..keys import storable
 from ..outcome import instant_text
 from . import started, store
-from .entry import Damaged, interrupted
+from .entry import interrupted
 from .place import Place, boot, refused
 
 REASONS = {
@@ -61,8 +61,8 @@ class Opened:
                 self.started = started.Started(path)
         except BaseException as error:
             self._let_go()
-            if isinstance(error, Damaged):
-                raise refused(path, "bad", f"a row of it is damaged: {error}") from None
+            if isinstance(error, ValueError):  # also a text, or an error's text, that is none
+                raise refused(path, "bad", f"it is damaged: {error}") from None
             if isinstance(error, sqlite3.Error | OSError) and not isinstance(error, JournalError):
                 raise refused(path, reason(error), f"it cannot be used: {error}") from None
             raise

@@ -90,7 +90,7 @@ def read(path: str) -> list[Line]:
 def _line(data: bytes) -> Line | None:
     try:
         line = Line(*json.loads(data))
-        (line.key + line.name).encode()
+        str.encode(line.key + line.name)
     except (ValueError, TypeError, RecursionError):
         return None
     numbers = line.job, line.accepted, line.started

@@ -164,6 +164,8 @@ class Journal:
             yield self._lookup
         except sqlite3.Error as error:
             raise refused(self.path, reason(error), f"it cannot be read: {error}") from None
+        except UnicodeDecodeError as error:
+            raise refused(self.path, "bad", f"it holds a text that is none: {error}") from None
 
     def accept(self, future: Future[Any]) -> None:
         """Put a new job in; wait while too much is not on disk.

@@ -1,6 +1,6 @@
 """Jobs one after another under a journal, each waited for: as many commits as jobs, and more.
 
-    python commits.py FOLDER JOBS
+python commits.py FOLDER JOBS
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ CAP_S = 60.0
 
 
 def counted(folder: Path, jobs: int) -> Counter[str]:
-    """Return how many of each call the busiest thread of a run makes on the journal's files (strace counts by thread)."""
+    """Return how many of each call the busiest thread makes on the files of the journal (strace counts by thread)."""
     trace = traced(folder, [commits.__file__, str(folder), str(jobs)], ["-e", f"trace={','.join(CALLS)}"])
     by_thread = Counter((call.name, call.pid) for call in calls(trace))
     most: Counter[str] = Counter()

@@ -84,9 +84,7 @@ def finals(folder: Path) -> list[tuple[str, str]]:
         return db.execute(query).fetchall()
 
 
-def check(
-    folder: Path, jobs: int, policy: str, needs: Callable[[int], list[int]] = needs
-) -> Counter[str]:
+def check(folder: Path, jobs: int, policy: str, needs: Callable[[int], list[int]] = needs) -> Counter[str]:
     """Fail unless each job has exactly one outcome, none was repeated or forgotten; return how they ended."""
     values, rows = expected(jobs, needs), finals(folder)
     assert len(rows) == jobs, f"{len(rows)} keys of {jobs} jobs"

@@ -135,4 +135,5 @@ def main(losses: int, jobs: int, runs: int = 4) -> None:
             for _ in range(losses // runs):
                 told += recording.lose_power(Path(there), chance.randrange(1, recording.end + 1), chance)
             print(f"run {number}: {losses // runs} losses, {len(recording.told)} outcomes told", flush=True)
-    print(f"{losses // runs * runs} losses of power in {time.monotonic() - began:.0f} s: of {told} told outcomes 0 lost")
+    took = time.monotonic() - began
+    print(f"{losses // runs * runs} losses of power in {took:.0f} s: of {told} told outcomes 0 lost")
