@@ -41,7 +41,7 @@ BATCH_MAX = 500  # entries of one commit: about ten milliseconds of the processo
 QUEUE_MAX = 2_000  # entries not on disk: beyond it `submit` waits, and no job is started; about 50 ms of work
 OWED_BYTES_MAX = 64 << 20  # of values not on disk: beyond it no job is started
 PAUSES_S = (0.1, 1.0)  # between two tries to write: the first, and the longest
-PATIENCE_S = 10.0  # a pool that ends, and cannot write, tries so long
+PATIENCE_S = 10.0  # a pool that is to end gives up once it could not write for so long
 REPEAT_S = 10.0  # what was said is not said again so soon
 
 
@@ -409,10 +409,9 @@ class Journal:
     def _is_hopeless(self) -> bool:
         """Return True if the pool ends, and writing has failed for long; if it only waits for that, let it end."""
         assert self._desk
-        now, patience = monotonic_ns(), round(PATIENCE_S * 1e9)
-        if now - self._failing_at > patience:
+        if self.is_stuck:
             self._desk.control(self._drop)
-        return bool(self._closing_at) and now - max(self._closing_at, self._failing_at) > patience
+        return self.is_stuck and bool(self._closing_at)
 
     def _drop(self, now: int) -> on.Closed | None:
         """Cancel what waits to be started, if the pool is to end and nothing runs (loop thread)."""
