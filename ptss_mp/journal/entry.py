@@ -13,7 +13,7 @@ from .. import wire
 from ..keys import storable
 from ..outcome import Outcome, Status, instant_text
 from ..parcel import PARTS_MAX, Parcel, sizes_of
-from ..shell.clock import wall
+from ..shell.clock import monotonic_ns, wall
 from ..shell.report import make_outcome
 from .store import BLOB_BYTES_MAX, Found
 
@@ -25,6 +25,7 @@ FACTS_MAX = 16 << 20  # characters of one row's facts: output, stack and texts h
 # A resumed run makes these again: nothing has run, or not to its own end, or what decided it may end otherwise now.
 AGAIN = frozenset(("cancelled", "skipped", "dependency"))
 
+_text = json.encoder.encode_basestring_ascii
 _INT, _FLOAT = struct.Struct("<q"), struct.Struct("<d")
 _INSTANTS = ("submitted", "released", "started", "finished", "deadline")
 _TEXTS = ("error", "stack", "stdout", "stderr", "root")
@@ -44,6 +45,8 @@ def row_of(future: Future[Any], what: int, job: int, run: int, began_ns: int) ->
     if what != SETTLED:
         accepted = instant_text(wall(future._submitted))
         return job, run, future._key, storable(use.name), accepted, began, None, None, None, None, None
+    if type(future._report) is tuple and future._due >= use.pool.never:
+        return job, run, future._key, storable(use.name), *_plain_success(future, future._report)
     outcome = make_outcome(future)
     facts = outcome.as_dict()
     kept = not outcome.ok or use.scope.options.get("keep_result", True)
@@ -51,6 +54,26 @@ def row_of(future: Future[Any], what: int, job: int, run: int, began_ns: int) ->
     accepted, settled, status = facts["submitted"], facts["finished"], facts["status"]
     ended = facts["started"] or began, status, settled, _json(facts, outcome), kind, result
     return job, run, future._key, storable(use.name), accepted, *ended
+
+
+def _plain_success(future: Future[Any], fact: tuple[int, int, int, int]) -> Row:
+    """Return what `row_of` tells of a cheap success (a bare row of its answer), in a third of the time."""
+    use, now = future._use, monotonic_ns()
+    began_ns, ended_ns = min(fact[2], now), min(fact[2] + fact[3], now)
+    submitted, began, ended = (instant_text(wall(at)) for at in (future._submitted, began_ns, ended_ns))
+    released = submitted if future._release == future._submitted else instant_text(wall(future._release))
+    said = '""' if use.pool.captures else "null"
+    facts = (
+        f'{{"status": "succeeded", "name": {_text(use.name)}, "key": {_text(future._key)}, "submitted": "{submitted}", '
+        f'"finished": "{ended}", "signal": null, "exit_code": null, "error": null, "stack": null, "stdout": {said}, '
+        f'"stderr": {said}, "max_rss": null, "cpu_time": null, "wall_time": {min(fact[3], ended_ns) / 1e9!r}, '
+        f'"attempts": 1, "worker_pid": {future._pid or "null"}, "limit": null, "observed": null, "root": null, '
+        f'"resumed": false, "released": "{released}", "started": "{began}", "deadline": null, "tardiness": 0.0, '
+        f'"signal_name": null, "ok": true, "root_key": ""}}'
+    )
+    kept = use.scope.options.get("keep_result", True)
+    value = stored(future._kind, future._result) if kept else (None, None)
+    return submitted, began, "succeeded", ended, facts, *value
 
 
 def _json(facts: dict[str, Any], outcome: Outcome[Any]) -> str:

@@ -15,7 +15,7 @@ import pytest
 
 from ptss_mp import Executor, JournalError
 from ptss_mp.journal import place, started, store
-from ptss_mp.journal.entry import Damaged, outcome_of, stored, value_of
+from ptss_mp.journal.entry import SETTLED, Damaged, outcome_of, row_of, stored, value_of
 from ptss_mp.journal.opening import Opened
 from ptss_mp.journal.place import file_system
 from ptss_mp.parcel import Parcel
@@ -368,3 +368,19 @@ def test_many_rows_of_one_statement(tmp_path):
         store.put_jobs(db, [(*row[:6], "succeeded", "t", "{}", 0, None) for row in rows])
         assert db.execute("SELECT count(*), min(status) FROM jobs").fetchone() == (699, "succeeded")
         assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize("capture", [True, False])
+def test_the_quick_way_to_tell_of_a_success_tells_the_same(tmp_path, capture):
+    with Executor(max_workers=1, journal=tmp_path / "j.db", capture=capture) as ex:
+        view = ex.options(name='a "name"', key=lambda n: f"k\\ey \x07 {n}")
+        runs = [view.submit(int, n) for n in range(400)]  # the first hundred are looked at more closely
+        outcome, future = runs[-1].outcome(30), runs[-1]
+        assert type(future._report) is tuple, "it is no cheap success: nothing is shown"
+        row = row_of(future, SETTLED, 1, 1, future._began_ns)
+        facts = outcome.as_dict()
+        assert json.loads(row[8]) == facts | {"root_key": ""}
+        assert row == (
+            1, 1, outcome.key, outcome.name, facts["submitted"], facts["started"], "succeeded", facts["finished"],
+            row[8], 1, (399).to_bytes(8, "little"),
+        )  # fmt: skip
