@@ -85,7 +85,7 @@ class Outcome(Generic[T]):
 
     Attributes:
         status: a `Status`; `ok` is True if it is "succeeded".
-        name, key: the job's.
+        name, key: the job's; without a journal and `key=` the key is the function's "module.qualname".
         signal: the signal that ended the worker, or None.
         exit_code: the worker's exit status, n of `sys.exit(n)`, or None.
         error: one line of text, None if it succeeded.
@@ -97,7 +97,7 @@ class Outcome(Generic[T]):
         worker_pid: pid of the last worker, or None.
         limit, observed: of a limit that was passed, in its unit (seconds, bytes, processes).
         root: of a "dependency" end: the name of the job that failed first.
-        resumed: settled from a journal; always False here.
+        resumed: an earlier run has settled it: these are its facts, from the journal.
         submitted, released, started, finished: aware UTC instants; None where it never came to that.
         deadline: aware UTC instant, or None.
         tardiness: seconds by which the end came after the deadline; 0.0 if it did not.

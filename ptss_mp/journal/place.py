@@ -42,7 +42,6 @@ class Place:
 
     Attributes:
         fd: the file, which holds the lock.
-        new: it was made just now, or is empty.
 
     Raises:
         JournalError: it cannot be used safely, or has an owner (reason "busy").
@@ -84,7 +83,6 @@ class Place:
             raise _cannot_open(self.path, error) from None
         found = os.fstat(self.fd)
         check_file(self.path, found, "it")
-        self.new = found.st_size == 0
         try:
             fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

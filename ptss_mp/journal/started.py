@@ -17,7 +17,7 @@ from ..shell import held
 
 HALF_BYTES = 1 << 20  # of one file: about ten thousand jobs, of which a commit takes in a few hundred
 NAMES = ("-started", "-started2")
-READ_MAX = 1 << 30  # of a file that is found; ours grow beyond HALF_BYTES only while the disk takes no commit
+READ_MAX = 64 << 20  # of a file that is found: while the disk takes no commit ours grow by what is queued, and no more
 
 
 class Line(NamedTuple):

@@ -16,6 +16,7 @@ from .place import Place, refused
 
 APPLICATION_ID = 0x50545353  # "PTSS"
 VERSION = 1
+SQLITE_LEAST = (3, 37)  # of November 2021, for tables that hold what they declare (STRICT)
 SCHEMA = (
     "CREATE TABLE runs(run INTEGER PRIMARY KEY, started TEXT, ended TEXT, host TEXT, pid INTEGER, boot TEXT,"
     " program TEXT, program_digest TEXT) STRICT",
@@ -101,6 +102,9 @@ def prepare(db: sqlite3.Connection, place: Place) -> None:
         JournalError: it is not one of ours, or damaged.
     """
     path = place.path
+    if sqlite3.sqlite_version_info < SQLITE_LEAST:
+        text = f"it needs SQLite {'.'.join(map(str, SQLITE_LEAST))}, this Python has {sqlite3.sqlite_version}"
+        raise refused(path, "create", text)
     (identity,), (version,) = (db.execute(f"PRAGMA {what}").fetchone() for what in ("application_id", "user_version"))
     objects = _objects(db)
     if not objects and (identity, version) in ((0, 0), (APPLICATION_ID, VERSION)):

@@ -85,6 +85,14 @@ def test_random_bytes(tmp_path, size):
     assert os.listdir(tmp_path) == ["j.db"]
 
 
+def test_an_old_sqlite(tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "SQLITE_LEAST", (9, 99))
+    reason, text = refusal(tmp_path / "j.db")
+    assert reason == "create"
+    assert "needs SQLite 9.99, this Python has 3." in text
+    assert os.listdir(tmp_path) == []
+
+
 def test_another_programs_database(tmp_path):
     path = tmp_path / "j.db"
     with closing(sqlite3.connect(path)) as db:
