@@ -83,6 +83,7 @@ def worthwhile(view: Maps, fn: Any) -> bool:
         by_reference(fn)
         and not isinstance(fn, Task)
         and not view._special
+        and view._pool.journal is None  # there each item is kept, told and resumed by itself
         and not (rules.retries or rules.deadline_ns or rules.fresh or rules.memory_bytes or rules.cpu_ns)
         and not (rules.file_bytes or rules.open_files or rules.processes or rules.resources or rules.env)
         and rules.run_if == "success"

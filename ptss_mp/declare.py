@@ -29,6 +29,7 @@ from .units import (
     text,
     whole,
 )
+from .units import key as key_text
 
 PRIORITY_MAX = (1 << 15) - 1  # the core's key has 16 bits for it
 FILES_MAX = 1 << 20  # as many as Linux lets a process open, unless its administrator raised that (fs.nr_open)
@@ -57,6 +58,7 @@ UNSET: Any = _Unset()
 
 _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "name": text,
+    "key": key_text,
     "priority": lambda v, w: whole(v, w, -PRIORITY_MAX, PRIORITY_MAX),
     "start_time": start,
     "deadline": instant,
@@ -73,6 +75,7 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "resources": check_needs,
     "env": check_env,
     "fresh": flag,
+    "keep_result": flag,
     "args": sequence,
     "kwargs": keywords,
     "interval": duration_ns,
@@ -86,8 +89,8 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "misfire": one_of("run_once", "run_all", "skip"),
 }
 NULLABLE = frozenset((
-    "name", "start_time", "deadline", "timeout", "cpu_time", "memory", "file_size", "open_files", "processes", "after",
-    "resources", "env", "args", "kwargs", "interval", "delay", "cron", "tz", "jitter", "max_runs", "until",
+    "name", "key", "start_time", "deadline", "timeout", "cpu_time", "memory", "file_size", "open_files", "processes",
+    "after", "resources", "env", "args", "kwargs", "interval", "delay", "cron", "tz", "jitter", "max_runs", "until",
 ))  # fmt: skip
 RECURRENCE = ("interval", "delay", "cron", "tz", "jitter", "max_runs", "until", "overlap", "misfire")
 DECLARED_ONLY = ("args", "kwargs", *RECURRENCE)  # for `task` and `add`, not for `submit`
@@ -99,6 +102,8 @@ class Options:
 
     Attributes:
         name: what the job is called in outcomes, errors and `after`; default the function's.
+        key: what the journal knows the job by: a text, for one job, or a callable that makes it of the job's arguments
+            (of a Future among them: its job's key); default: the function and a digest of the arguments.
         priority: -32767..32767, higher is more important; breaks ties of equal deadlines.
         start_time: the release: an aware datetime, or a duration from the submission.
         deadline: an aware datetime, or a duration from the release.
@@ -121,6 +126,7 @@ class Options:
         env: variables of the process that runs it, set before its initializer; "{gpu}" stands for the units of
             the token "gpu" that the attempt holds, joined by commas, and "{{" for a brace.
         fresh: True: a process of its own for each attempt.
+        keep_result: False: the journal keeps that the job succeeded, not its value.
         args, kwargs: bound arguments (with `task` and `add` only, as all that follows).
         interval: the task recurs: each release comes so long after the release before.
         delay: the task recurs: each release comes so long after the end of the run before.
@@ -138,6 +144,7 @@ class Options:
     """
 
     name: str | None = UNSET
+    key: str | Callable[..., str] | None = UNSET
     priority: int = UNSET
     start_time: datetime | timedelta | str | None = UNSET
     deadline: float | timedelta | str | datetime | None = UNSET
@@ -154,6 +161,7 @@ class Options:
     resources: Mapping[str, int | str] | None = UNSET
     env: Mapping[str, str] | None = UNSET
     fresh: bool = UNSET
+    keep_result: bool = UNSET
     args: tuple[Any, ...] | None = UNSET
     kwargs: Mapping[str, Any] | None = UNSET
     interval: float | timedelta | str | None = UNSET

@@ -60,7 +60,16 @@ class PoolBroken(PtssError, BrokenProcessPool):
 
 
 class JournalError(PtssError, OSError):
-    """What shall outlast the program cannot be written, or not be read."""
+    """The journal, or what `stop(save=)` shall leave, cannot be used, or not at the moment.
+
+    Attributes:
+        reason: "bad" (it is no journal of ours, or damaged), "busy" (it has an owner), "used" (it holds outcomes, and
+            `resume` was not asked for), "create", "permission", or "io" (it cannot be read or written now).
+        path: the journal.
+    """
+
+    reason: str = "io"
+    path: str = ""
 
 
 class InternalError(PtssError):

@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from .declare import Options
-from .making import base_options, make_pool
+from .making import base_options, checked_journal, make_pool
 from .pool import State
 from .rules import rules
 from .saving import Saving
@@ -39,6 +39,12 @@ class Executor(ExecutorView):
         max_pending: `submit` blocks while so many jobs are held.
         spares: warm idle workers beyond `max_workers`; default 1, with an initializer 0.
         start_timeout: seconds within which a worker must be ready, and the warden; default: they may take any time.
+        journal: a file that keeps what was accepted and how it ended: an outcome is told when it is on disk
+            (docs/journal.md). It is opened at the start.
+        resume: False: the journal must hold no outcomes; True: a job whose key is settled there is not run, its Future
+            is settled from it; "failed": all that did not succeed run again.
+        on_interrupted: what becomes of jobs that ran when an earlier run died: "fail": they are `interrupted`;
+            "rerun": they run again.
         capture: what jobs print: "tee": kept for the outcome (the last 64 KiB of each stream), and written through
             the program's own streams when the attempt ends; True: kept only; False: the program's, as it comes.
         restart_intensity: (n, seconds): more than n deaths that no job explains (workers that were never ready, the
@@ -48,6 +54,7 @@ class Executor(ExecutorView):
 
     Raises:
         InvalidOption, InvalidType: an argument that can never be right.
+        JournalError: at the start: the journal cannot be used; `reason` says of what kind that is.
     """
 
     def __init__(
@@ -65,6 +72,9 @@ class Executor(ExecutorView):
         max_pending: int | None = None,
         spares: int | None = None,
         start_timeout: float | str | None = None,
+        journal: str | os.PathLike[str] | None = None,
+        resume: bool | Literal["failed"] = False,
+        on_interrupted: Literal["fail", "rerun"] = "fail",
         capture: bool | str = "tee",
         restart_intensity: tuple[int, float] = (10, 10.0),
         name: str | None = None,
@@ -75,6 +85,7 @@ class Executor(ExecutorView):
             max_workers, mp_context, initializer, initargs, max_tasks_per_child, preload, max_pending, spares,
             start_timeout, capture, restart_intensity, name, backend, resources,
         )  # fmt: skip
+        pool.keep_journal(checked_journal(journal, resume, on_interrupted))
         pool.base = base
         super().__init__(pool, Options(), base, rules(base), None)
         weakref.finalize(self, pool.close_down, False).atexit = False

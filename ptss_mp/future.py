@@ -109,7 +109,8 @@ class Future(cf.Future, Generic[T]):  # type: ignore[type-arg]
                 if waits.condition is None:
                     waits.condition = threading.Condition()
                 cond = waits.condition
-            while self._state not in _ENDED and self._id not in self._use.pool.futures:
+            pool = self._use.pool
+            while self._state not in _ENDED and self._id not in pool.futures and self._id not in pool.uncommitted:
                 time.sleep(0)  # its owner may not have seen the condition: a few µs until `_state` is stored
         return cond
 
@@ -152,6 +153,10 @@ class Future(cf.Future, Generic[T]):  # type: ignore[type-arg]
     def done(self) -> bool:
         """Return True if the job is settled."""
         return self._state in _ENDED
+
+    @property
+    def _key(self) -> str:
+        return self._use.key
 
     @property
     def worker_pid(self) -> int | None:
@@ -328,7 +333,9 @@ def remains(future: Future[Any], state: str) -> Future[Any]:
     if use.function.number < 0:  # it travels by value, and may hold anything
         use = copy.copy(use)
         use.fn, use.function = None, type(use.function)(None, use.function.number, b"")
-    kept: Future[Any] = Future(future._id, None, use, future._submitted, future._release, future._due)
+    kept = type(future)(future._id, None, use, future._submitted, future._release, future._due)
+    if kept._key != future._key:
+        kept._key = future._key  # type: ignore[misc]  # a Keyed has a place for it
     kept._state, kept._report, kept._pid = state, future._report, future._pid
     if isinstance(kept._report, Report):
         kept._report = copy.copy(kept._report)

@@ -12,12 +12,14 @@ import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import starmap
 from typing import Any, ClassVar, NoReturn
 
 from .core.graph import order
 from .declare import Options
 from .errors import InvalidOption
 from .jobsimport import describe, resolve
+from .keys import Formed
 from .recurring import rule_of
 from .resources import check_held, fitted
 from .rules import rules
@@ -34,17 +36,19 @@ class TaskRef:
         path: the file, absolute.
         index: which of its tasks.
         function: the function's name, by which a file that was changed meanwhile is noticed.
+        task: the task's name, unique in the file.
     """
 
     path: str
     index: int
     function: str
+    task: str = field(default="", compare=False)
 
     by_reference: ClassVar[bool] = True  # equal ones have equal pickles: the executor keeps them
 
     def __post_init__(self) -> None:
         stem = os.path.basename(self.path).rpartition(".")[0]
-        named = {"__name__": self.function, "__qualname__": self.function, "__module__": stem}
+        named = {"__name__": self.function, "__qualname__": self.task or self.function, "__module__": stem}
         for name, value in named.items():  # what a job's default name and key are made of
             object.__setattr__(self, name, value)
 
@@ -56,10 +60,11 @@ class TaskRef:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(Formed):
     """A pickled argument; pickles to the object that it stands for."""
 
     data: bytes
+    form: bytes = b""
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[bytes]]:
         return pickle.loads, (self.data,)
@@ -75,6 +80,7 @@ class Planned:
         ref: its function.
         options: without name and after.
         args, kwargs: bound arguments.
+        keys: what a callable `key` makes of each job's arguments; None: there is none.
         items: of a batch: the arguments of each job; else None.
         takes: (parameter, task, positional only) for each value that comes from another task.
         after: further tasks that must be settled first.
@@ -93,6 +99,7 @@ class Planned:
     after: tuple[str, ...] = ()
     chosen: tuple[int, ...] | None = None
     root: str = ""
+    keys: tuple[str, ...] | None = None
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -207,13 +214,14 @@ def _planned(
     return Planned(
         name=row["name"],
         where=row["where"],
-        ref=TaskRef(path, row["index"], row["function"]),
+        ref=TaskRef(path, row["index"], row["function"], row["name"]),
         options=_options(row),
-        args=tuple(map(Stored, row["args"])),
-        kwargs={name: Stored(data) for name, data in row["kwargs"].items()},
-        items=None if items is None else tuple(tuple(map(Stored, item)) for item in items),
+        args=tuple(starmap(Stored, row["args"])),
+        kwargs={name: Stored(*pair) for name, pair in row["kwargs"].items()},
+        items=None if items is None else tuple(tuple(starmap(Stored, item)) for item in items),
         takes=tuple(_takes(row, by_variable)),
         after=tuple(row["after"]),
+        keys=None if row["keys"] is None else tuple(row["keys"]),
     )
 
 

@@ -18,7 +18,8 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from . import tasks
-from .errors import PtssError
+from .errors import InvalidOption, PtssError
+from .keys import form, given_key
 from .pickling import dumps
 from .retrying import Detached, Retry
 from .tasks import Declared, Task
@@ -232,15 +233,17 @@ def _row(task: Task, names: Mapping[int, str]) -> dict[str, Any]:
     if task.items is not None:
         items = [_stored_all(item, f" of item {n}") for n, item in enumerate(task.items)]
         width = len(task.items[0]) if items else -1
+    required = _required(task, width, kwargs) if width >= 0 else []
     return {
         "name": names[id(task)],
+        "keys": _keys(options.get("key"), task.items, args, kwargs, required),
         "function": function_name(task.fn),
-        "options": {name: plain(getattr(options, name)) for name in given},
+        "options": {name: plain(getattr(options, name)) for name in given if not callable(getattr(options, name))},
         "after": [_named(one, names) for one in _several(options.get("after"))],
         "args": _stored_all(args),
         "kwargs": {plain(name): _stored(value, f"argument {name!r}") for name, value in kwargs.items()},
         "items": items,
-        "required": _required(task, width, kwargs) if width >= 0 else [],
+        "required": required,
     }
 
 
@@ -261,16 +264,35 @@ def plain(value: Any) -> Any:
     return float(value) if isinstance(value, float) else value
 
 
-def _stored_all(args: Iterable[Any], of: str = "") -> list[bytes]:
+def _keys(key: Any, items: list[Any] | None, args: Any, kwargs: Any, required: list[Any]) -> list[str] | None:
+    """Return what a callable `key` makes of each job's arguments; they are objects here only."""
+    if items is not None and isinstance(key, str):
+        raise Refused("a key that is a text serves one job, and a batch has many; give a callable of an item")
+    if not callable(key):
+        return None
+    if required:
+        text = f"has no value for {required[0][0]!r} then"
+        raise Refused(f"key= is called when the file is read, and {text}; give a text")
+    try:
+        return [given_key(key, tuple(item), kwargs) for item in ([args] if items is None else items)]
+    except Exception as error:
+        raise Refused(f"its key= cannot be made: {_told(error)}") from None
+
+
+def _stored_all(args: Iterable[Any], of: str = "") -> list[tuple[bytes, bytes]]:
     return [_stored(value, f"argument {n}{of}") for n, value in enumerate(args, 1)]
 
 
-def _stored(value: Any, what: str) -> bytes:
-    """Return a value's pickle."""
+def _stored(value: Any, what: str) -> tuple[bytes, bytes]:
+    """Return a value's pickle, and the digest of its canonical form (keys.py), empty if it has none."""
     try:
-        return dumps(value)
+        data = dumps(value)
     except Exception as error:
         raise Refused(f"{what} cannot be pickled: {_told(error)}") from None
+    try:
+        return data, form(value)
+    except InvalidOption:
+        return data, b""
 
 
 def _several(after: Any) -> Iterable[Any]:

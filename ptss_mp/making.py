@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .core.job import PENDING_MAX
 from .core.scheduler import Scheduler
@@ -14,7 +15,10 @@ from .pool import WORKERS_MAX, Pool, cpus
 from .resources import pool_resources
 from .submission import pickled_initializer
 from .tasks import Task
-from .units import duration_ns, text, whole
+from .units import duration_ns, one_of, text, whole
+
+if TYPE_CHECKING:
+    from .journal.writer import Journal
 
 _numbers = count(1)
 
@@ -82,6 +86,29 @@ def base_options(options: Options, fresh: bool) -> Options:
     for_tasks_only(options)
     always = Options(fresh=fresh)
     return always | options if fresh else options
+
+
+def checked_journal(path: Any, resume: Any, on_interrupted: Any) -> Journal | None:
+    """Return the journal of an Executor; no file is opened.
+
+    Raises:
+        InvalidOption, InvalidType: as `make_pool`.
+    """
+    if not isinstance(resume, bool) and resume != "failed":
+        raise InvalidOption(f"resume must be False, True or 'failed', not {resume!r:.80}")
+    one_of("fail", "rerun")(on_interrupted, "on_interrupted")
+    if path is None:
+        if resume:
+            raise InvalidOption("resume needs a journal")
+        return None
+    if not isinstance(path, str | os.PathLike):
+        raise InvalidType(f"journal must be a path, not {type(path).__name__}")
+    name = os.fsdecode(os.fspath(path))
+    if not name or "\0" in name:
+        raise InvalidOption(f"journal must be a path, not {name!r:.80}")
+    from .journal.writer import Journal  # and with it sqlite3, for those who want one
+
+    return Journal(name, resume, on_interrupted == "rerun")
 
 
 def for_tasks_only(options: Options) -> None:

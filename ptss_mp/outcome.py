@@ -85,7 +85,7 @@ class Outcome(Generic[T]):
 
     Attributes:
         status: a `Status`; `ok` is True if it is "succeeded".
-        name, key: the job's.
+        name, key: the job's; without a journal and `key=` the key is the function's "module.qualname".
         signal: the signal that ended the worker, or None.
         exit_code: the worker's exit status, n of `sys.exit(n)`, or None.
         error: one line of text, None if it succeeded.
@@ -97,7 +97,7 @@ class Outcome(Generic[T]):
         worker_pid: pid of the last worker, or None.
         limit, observed: of a limit that was passed, in its unit (seconds, bytes, processes).
         root: of a "dependency" end: the name of the job that failed first.
-        resumed: settled from a journal; always False here.
+        resumed: an earlier run has settled it: these are its facts, from the journal.
         submitted, released, started, finished: aware UTC instants; None where it never came to that.
         deadline: aware UTC instant, or None.
         tardiness: seconds by which the end came after the deadline; 0.0 if it did not.
@@ -163,12 +163,10 @@ class Outcome(Generic[T]):
 
     def as_dict(self) -> dict[str, Any]:
         """Return all facts but the value, ready for JSON: instants as text, the signal as a number and by its name."""
-        facts: dict[str, Any] = {}
-        for f in fields(self):
-            if f.name.startswith("_"):
-                continue
-            value = getattr(self, f.name)
-            facts[f.name] = instant_text(value) if isinstance(value, datetime) else value
+        facts = {name: getattr(self, name) for name in _TOLD}
+        for name in _INSTANTS:
+            if facts[name] is not None:
+                facts[name] = instant_text(facts[name])
         facts["status"] = self.status.value
         facts["signal"] = None if self.signal is None else int(self.signal)
         facts["signal_name"] = None if self.signal is None else signal_name(self.signal)
@@ -176,9 +174,13 @@ class Outcome(Generic[T]):
         return facts
 
 
+_TOLD = tuple(f.name for f in fields(Outcome) if not f.name.startswith("_"))
+_INSTANTS = ("submitted", "finished", "released", "started", "deadline")
+
+
 def instant_text(value: datetime) -> str:
     """Return an instant as ISO 8601 in UTC with Z."""
-    return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return (value if value.tzinfo is UTC else value.astimezone(UTC)).isoformat().replace("+00:00", "Z")
 
 
 def signal_name(number: int) -> str:

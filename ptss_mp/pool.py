@@ -33,6 +33,7 @@ from .shell.use import Function, by_reference
 from .shell.verdicts import extra_of
 
 if TYPE_CHECKING:
+    from .journal.writer import Journal
     from .saving import Saving
 
 WORKERS_MAX = 1_000  # each costs the parent eight descriptors (warden.protocol.FDS)
@@ -74,6 +75,11 @@ class Pool(Supervisor):
         self.views_ended = False  # some view was shut down: `submit` looks closer
         if max_pending is not None:
             self.room = threading.Condition()
+
+    def keep_journal(self, journal: Journal | None) -> None:
+        """Keep a journal from the start on."""
+        self.journal = journal
+        self.exact = journal is not None and not journal.rerun
 
     def know(self, future: Future[Any]) -> None:
         """Let `after` find a job by its name, until another job takes it."""
@@ -183,6 +189,8 @@ class Pool(Supervisor):
             raise RuntimeError(NO_GUARD)
         with self.lock:
             if self.state is State.INITIALIZED:
+                if self.journal:
+                    self.journal.open(self)
                 self.pid = os.getpid()
                 try:
                     self.start()
@@ -217,6 +225,8 @@ class Pool(Supervisor):
     def _not_started(self) -> None:
         """Take a start back that failed half-way (no descriptors, no threads), so that it can be tried again."""
         self.pid = 0
+        if self.journal:
+            self.journal.finish()
         if self.callbacks.thread.is_alive():
             self.callbacks.finish()
             self.callbacks.thread.join()
@@ -302,7 +312,7 @@ def _after_fork() -> None:
     for pool in list(_live):
         _live.discard(pool)
         pool.state = State.STOPPED  # so that the next `submit` here looks closer, and says why not
-        for owner in (pool.poller, pool.warden, *pool.channels.values()):
+        for owner in (pool.poller, pool.warden, pool.journal, *pool.channels.values()):
             if owner:
                 owner.abandon()
 

@@ -16,6 +16,7 @@ from .errors import InvalidOption, InvalidType
 
 SECOND_NS = 1_000_000_000
 DURATION_MAX_NS = 10 * 366 * 86_400 * SECOND_NS  # ten years: beyond it a duration is a mistake
+KEY_MAX = 4_096  # characters of a key: a path is one
 
 _UNITS_NS = {
     "ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": SECOND_NS,
@@ -206,6 +207,15 @@ def text(value: Any, what: str) -> None:
     bad = next((c for c in value if not c.isprintable()), None)
     if bad is not None:
         raise InvalidOption(f"{what} must be printable, {shown(value)} is not")
+
+
+def key(value: Any, what: str) -> None:
+    """Raise unless `value` is a text that can be a job's key, or a callable that may return one."""
+    if isinstance(value, str):
+        if not 1 <= len(value) <= KEY_MAX:
+            raise InvalidOption(f"{what} must have 1 to {KEY_MAX} characters, not {len(value)}")
+    elif not callable(value):
+        raise InvalidType(f"{what} must be text or a callable of the job's arguments, not {type(value).__name__}")
 
 
 def whole(value: Any, what: str, low: int, high: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures as cf
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures._base import FINISHED
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn, Self, TypeVar
@@ -16,6 +17,8 @@ from .declare import Options
 from .declare import options as make_options
 from .errors import ExecutorClosed, InvalidOption, InvalidType
 from .future import Future
+from .journaling import check_kept, keyed, take_back
+from .keyed import Keyed
 from .life import serve, wait_for_work
 from .making import for_submit, for_tasks_only
 from .mapping import Maps
@@ -107,7 +110,7 @@ class ExecutorView(Maps):
         self._uses: dict[Any, Use] = {}
         self._rules = rules
         self._special = any(
-            options.get(field) is not None for field in ("start_time", "after", "name")
+            options.get(field) is not None for field in ("start_time", "after", "name", "key")
         ) or isinstance(options.get("deadline"), datetime)
 
     # ---- jobs
@@ -245,7 +248,7 @@ class ExecutorView(Maps):
         except Exception:
             function = Function(fn, wire.BY_VALUE, b"")  # `_submit_specially` will say which part failed
         use = Use(pool, view._scope, fn, function, view._rules, name)
-        use.special = view._special or isinstance(fn, Task)
+        use.special = view._special or isinstance(fn, Task) or pool.journal is not None
         if not use.spec.kill_at_deadline:
             pool.lateness.wanted = True
         if function.number >= 0:
@@ -253,7 +256,7 @@ class ExecutorView(Maps):
         return use
 
     def _submit_specially(self, use: Use, call: Any, args: Any, kwargs: Any, now: int) -> Future[Any]:
-        """Submit what needs pickling, has prerequisites, absolute instants, or a name to be known by."""
+        """Submit what needs pickling, has prerequisites, absolute instants, or a name or key to be known by."""
         pool, given = self._pool, use.scope.options
         if isinstance(use.fn, Task):
             for_submit(use.fn)
@@ -263,20 +266,35 @@ class ExecutorView(Maps):
         for value in (*args, *kwargs.values()):
             if isinstance(value, cf.Future) and not isinstance(value, Future):
                 raise InvalidType(f"an argument of {use.name!r} is a Future of another executor; pass its value")
-        needs: dict[Future[Any], int] = {}
-        job = next(pool.ids)
-        release, due = instants(given, use.deadline_ns, now)
         known = bool(given.get("name")) or isinstance(use.fn, Task)
-        if call is None:
+        times = now, *instants(given, use.deadline_ns, now)
+        if pool.journal is None and given.get("key") is None:
+            return self._submit_as(Future(next(pool.ids), call, use, *times), args, kwargs, known)
+        future = keyed(Keyed(next(pool.ids), call, use, *times), args, kwargs)
+        if future.done():  # an earlier run has settled it
+            if known:
+                pool.know(future)
+                pool.remember(future, FINISHED)
+            return future
+        try:
+            return self._submit_as(future, args, kwargs, known)
+        except BaseException:
+            take_back(future)
+            raise
+
+    def _submit_as(self, future: Future[Any], args: Any, kwargs: Any, known: bool) -> Future[Any]:
+        """Submit a job; its call, if it has none yet, is pickled."""
+        use, needs, pool = future._use, dict[Future[Any], int](), self._pool
+        if future._result is None:
             try:
-                call = pickled_call(use, args, kwargs, needs)
+                future._result = pickled_call(use, args, kwargs, needs)
+                check_kept(use, needs)
             except BaseException as error:
                 if isinstance(error, KeyboardInterrupt):
                     raise
-                return born_failed(Future(job, None, use, now, release, due), known, args, kwargs, error)
-            pool.notice_main(parts_of(call)[0])
-        after = self._prerequisites(given, needs)
-        future: Future[Any] = Future(job, call, use, now, release, due)
+                return born_failed(future, known, args, kwargs, error)
+            pool.notice_main(parts_of(future._result)[0])
+        after = self._prerequisites(use.scope.options, needs)
         if after:
             future._extra = Extra(tuple(needs), after)
             pool.linked = True
@@ -285,6 +303,8 @@ class ExecutorView(Maps):
             future._extra.run = args[0]
         if known:
             pool.know(future)
+        if pool.journal:
+            pool.journal.accept(future)
         pool.enqueue(future)
         return future
 
@@ -400,12 +420,13 @@ class ExecutorView(Maps):
             cancel_futures: cancel what has not started.
         """
         self._scope.closed = self._pool.views_ended = True
-        if self._pool.releases:
-            self._pool.releases.close(self._owns_use)
-        mine = [f for f in list(self._pool.futures.values()) if self._owns(f)]
+        pool = self._pool
+        if pool.releases:
+            pool.releases.close(self._owns_use)
+        mine = [f for f in [*pool.futures.values(), *pool.uncommitted.values()] if self._owns(f)]
         if cancel_futures:
-            self._pool.cancel_unsent(mine)
-        if wait and not self._pool.callbacks.here:
+            pool.cancel_unsent(mine)
+        if wait and not pool.callbacks.here:
             for future in mine:  # `cf.wait` would make a million conditions, and hold them all while it looks
                 if not future.done():
                     future._wait(None)
@@ -449,7 +470,8 @@ class ExecutorView(Maps):
         waiting, delayed = len(core.graph.waiting), len(core.delayed)
         ready = max(0, len(core.jobs) - waiting - delayed - running) + len(pool.inbox)
         waiting += len(pool.gathering)
-        jobs = waiting, delayed, ready, running, len(pool.futures)
+        unsettled = len(pool.futures) + len(pool.uncommitted)
+        jobs = waiting, delayed, ready, running, unsettled
         return Snapshot(self.state, *jobs, core.staff, len(core.spares), pool.lateness.tasks)
 
     def metrics(self) -> Mapping[str, float]:

@@ -41,6 +41,7 @@ OK, FAILED, FAILED_FOR_GOOD, RESULT_NOT_PICKLABLE, CALL_NOT_LOADABLE, WAS_REVOKE
 
 # Kinds of values.  Up to BOOL the value stands in the frame; the others are bytes until somebody asks.
 NONE, INT, FLOAT, BOOL, STR, BYTES, PICKLE, RAISED, DESCRIBED, UNLOADABLE = range(10)
+UNKEPT = 10  # no worker sends it: the value of a job that succeeded in an earlier run, which was not kept
 WITH_COSTS = 16  # flag: the blob begins with COSTS and the VALUE of what follows
 # Flags of a large answer, alone in its frame: the blob ends with the sizes of a parcel's parts, and the parts; or with
 # a `table`, for the parts are to be read where they stand in the worker's memory (freight.py)
@@ -127,6 +128,8 @@ def decode(kind: int, payload: Any) -> Any:
         return str(payload, "utf-8", "surrogatepass")
     if kind == BYTES:
         return bytes(payload)
+    if kind == UNKEPT:
+        raise LookupError("its value is not in the journal (keep_result=False, or too large)")
     return payload.load() if type(payload) is Parcel else loads(payload)
 
 

@@ -45,6 +45,7 @@ class Following:
         times: how often a name is among these.
         weights: what the others count in the exit status.
         facts: outcomes as data, if they are kept.
+        resumed: of the settled jobs those that an earlier run has settled.
         refusal: why the pool took no more jobs, or "".
         unwritten: why the output of jobs could not be written, or "".
     """
@@ -68,6 +69,7 @@ class Following:
         self.times: Counter[str] = Counter()
         self.weights: set[int] = set()
         self.facts: deque[dict[str, Any]] | None = deque(maxlen=FACTS_MAX if recurs else None) if keep_facts else None
+        self.resumed = 0
         self.refusal = ""
         self.unwritten = ""
         self._good_ends: dict[str, str] | None = {} if keep_ends else None
@@ -90,7 +92,8 @@ class Following:
 
     def _take(self, outcome: Outcome[Any]) -> None:
         status = outcome.status.value
-        if self._log:
+        self.resumed += outcome.resumed
+        if self._log and not outcome.resumed:
             self._log.ended(outcome)
         self.counts[status] = self.counts.get(status, 0) + 1
         if self.facts is not None:
@@ -102,7 +105,7 @@ class Following:
         else:
             self.failed[outcome.name] = outcome
             self.times[outcome.name] += 1
-        if outcome.ok and outcome.stdout:
+        if outcome.ok and outcome.stdout and not outcome.resumed:  # else the run that made it has said it
             try:
                 text.emit(outcome.stdout)
             except OSError as error:
@@ -136,6 +139,7 @@ class Following:
         """
         while not self._all_settled.wait(PROGRESS_S):
             self.show_progress()
+            self.pool.leave_if_stuck()
             if self.pool.state == "stopped":
                 self.pool.shutdown()  # returns after the last callback
                 if not self._all_settled.is_set():
@@ -186,8 +190,16 @@ class Following:
         """Why lines of the execution log could not be written, or ""."""
         return self._log.lost if self._log else ""
 
+    @property
+    def journal_fault(self) -> str:
+        """Why the journal does not hold all that was done, or ""."""
+        journal = self.pool.journal
+        return (journal.lost or journal.failing) if journal else ""
+
     def exit_status(self) -> int:
         """Return what the outcomes come to; if no worker could be had, and no job failed before that, CANNOT_CREATE."""
+        if self.journal_fault:
+            return Exit.IO_ERROR
         bad = [outcome for outcome in self.failed.values() if not self.stranded(outcome)]
         found = together(self.weights | {weight(outcome, self.failed) for outcome in bad})
         if self.pool.why_broken and found != Exit.FAILED:

@@ -30,7 +30,8 @@ exit status:
   2 usage                           3 only deadlines were missed
   65 bad jobs file                  66 missing file
   70 our own fault                  73 cannot create
-  74 cannot write                   77 no permission
+  74 cannot write                   75 busy: the journal is in use
+  77 no permission
   129, 130, 143 ended by SIGHUP, SIGINT (Ctrl-C), SIGTERM"""
 
 
@@ -224,6 +225,10 @@ def _add_run(commands: argparse._SubParsersAction[Parser]) -> None:
     ends.add_argument(
         "--for", type=_lasts, dest="lasts", metavar="D", help="with recurring tasks: end after so long, such as 8h"
     )
+    run.add_argument("--journal", metavar="F", help="keep there what was accepted and how it ended (docs/journal.md)")
+    again = run.add_mutually_exclusive_group()
+    again.add_argument("--resume", action="store_true", help="do not run what the journal has settled")
+    again.add_argument("--resume-failed", action="store_true", help="do not run what succeeded by the journal")
     run.add_argument("--dry-run", action="store_true", help="print what would run, in order; start no job")
     run.add_argument("--no-progress", action="store_true", help="no progress lines on stderr")
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..executor import Executor
 from ..outcome import Outcome
 from ..shell.clock import monotonic_ns
 from ..shell.memfree import MemoryGate
+
+if TYPE_CHECKING:
+    from ..future import Future
+    from ..journal.writer import Journal
 
 
 class RunExecutor(Executor):
@@ -39,6 +43,25 @@ class RunExecutor(Executor):
     def start_only_with(self, least_bytes: int) -> None:
         """Start no job while less memory is available; before the start."""
         self._pool.gate = MemoryGate(least_bytes)
+
+    @property
+    def journal(self) -> Journal | None:
+        """Its journal, if it has one."""
+        return self._pool.journal
+
+    def when_settled(self, future: Future[Any], told: Callable[[Any], None]) -> None:
+        """Call `told` on the callback thread, though the job may be settled by now."""
+        callbacks = self._pool.callbacks
+
+        def tell(future: Any) -> None:
+            told(future) if callbacks.here else callbacks.put(lambda: told(future))
+
+        future.add_done_callback(tell)
+
+    def leave_if_stuck(self) -> None:
+        """Cancel what has not started if the journal could not be written for long: nothing could start."""
+        if self.journal and self.journal.is_stuck and not self._pool.core.dropping:
+            self._pool.close_down(True)
 
     @property
     def pausing(self) -> int:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ..units import shown_size
-from . import attempts, files, logs, report, state, text
+from . import attempts, files, journal, logs, report, state, text
 from .exits import CommandError, Exit
 from .plan import IMPORT_S_MAX, check_path, read
 from .select import check_names, left, only
@@ -41,6 +41,7 @@ def run(args: argparse.Namespace) -> int:
 def _check(args: argparse.Namespace) -> state.Left | None:
     """Refuse what can be refused before anything runs; return what an earlier run has left, if one has."""
     check_path(args.jobs)
+    journal.check(args)
     _check_distinct(args)
     _check_memfree(args.memfree)
     if args.report is not None:
@@ -57,7 +58,7 @@ def _check(args: argparse.Namespace) -> state.Left | None:
 def _check_distinct(args: argparse.Namespace) -> None:
     """Refuse to write one file over another."""
     seen = {os.path.realpath(args.jobs): "the jobs file"}
-    for option in ("report", "execution_log", "state"):
+    for option in ("report", "execution_log", "state", "journal"):
         path, flag = getattr(args, option), "--" + option.replace("_", "-")
         other = flag if path is None else seen.setdefault(os.path.realpath(path), flag)
         if other != flag:
@@ -105,8 +106,9 @@ def _run(args: argparse.Namespace, plan: Plan, before: state.Left | None, interr
 
     started = datetime.now(UTC)
     pool = RunExecutor(
-        max_workers=args.workers, max_pending=args.max_tasks, capture=True, start_timeout=2 * IMPORT_S_MAX
-    )
+        max_workers=args.workers, max_pending=args.max_tasks, capture=True, start_timeout=2 * IMPORT_S_MAX,
+        **journal.given(args),
+    )  # fmt: skip
     with contextlib.ExitStack() as stack:
         log = None
         if args.execution_log is not None:
@@ -124,6 +126,7 @@ def _run(args: argparse.Namespace, plan: Plan, before: state.Left | None, interr
         )  # fmt: skip
         try:
             interrupts.turn_to(pool)
+            journal.begin(pool, args.jobs)
             _submit(pool, plan, following)
             if plan.recurs:
                 following.wait_until(_end(args, started), pool.release_no_more)
@@ -149,7 +152,7 @@ def _end(args: argparse.Namespace, started: datetime) -> datetime | None:
 
 def _submit(pool: RunExecutor, plan: Plan, following: Following) -> None:
     """Submit all jobs of a plan, in its order; ends early if the pool takes no more."""
-    from ..errors import ExecutorClosed, PoolBroken
+    from ..errors import ExecutorClosed, InvalidOption, JournalError, PoolBroken
 
     wanted = {name for task in plan.tasks for name in task.needs}
     values: dict[str, Any] = {}  # of the wanted: its Future, of a batch the list of its Futures; or its Recurring
@@ -164,14 +167,16 @@ def _submit(pool: RunExecutor, plan: Plan, following: Following) -> None:
             futures = []
             for future in _jobs_of(pool, task, values):
                 following.accepted += 1
-                future.add_done_callback(following.settled)
+                pool.when_settled(future, following.settled)
                 following.show_progress()
                 if task.name in wanted:
                     futures.append(future)
             if task.name in wanted:
                 values[task.name] = futures[0] if task.items is None else futures
-    except (ExecutorClosed, PoolBroken) as error:
+    except (ExecutorClosed, PoolBroken, JournalError) as error:
         following.refusal = str(error)  # a signal came, or no worker can be started
+    except InvalidOption as error:
+        raise CommandError(Exit.BAD_FILE, str(error)) from None  # a key that cannot be made, or was given before
     following.no_more()
 
 
@@ -197,7 +202,8 @@ def _jobs_of(pool: RunExecutor, task: Planned, values: Mapping[str, Any]) -> Ite
     view = pool.options(**given)
     for number in task.numbers:
         args = task.args if task.items is None else task.items[number]
-        yield view.options(name=task.job_name(number)).submit(task.ref, *args, *first, **task.kwargs, **named)
+        own = {"name": task.job_name(number)} | ({"key": task.keys[number]} if task.keys else {})
+        yield view.options(**own).submit(task.ref, *args, *first, **task.kwargs, **named)
 
 
 def _flat(values: Iterable[Any]) -> Iterator[Any]:
@@ -238,8 +244,13 @@ def _close(
     for line in text.late(following.pool.status().late):
         text.say(line, "WARNING")
     never = following.total - following.accepted
-    told = text.totals(following.counts, took) + (f" | {text.count(never, 'job')} never submitted" if never else "")
-    status = following.exit_status() if number is None else Exit.SIGNALLED + number
+    told = text.totals(following.counts, took)
+    told += f" | {following.resumed} of them by an earlier run" if following.resumed else ""
+    told += f" | {text.count(never, 'job')} never submitted" if never else ""
+    if following.journal_fault:
+        text.say(f"ptss-mp: {following.journal_fault}", "ERROR")
+    settled = following.exit_status()
+    status = settled if number is None or following.journal_fault else Exit.SIGNALLED + number
     if plan.tasks:
         text.say(told, exit_status=int(status), seconds=took, counts=following.counts)
     else:

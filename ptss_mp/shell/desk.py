@@ -39,6 +39,7 @@ from .verdicts import explain_end, extra_of
 
 if TYPE_CHECKING:
     from ..future import Future
+    from ..journal.writer import Journal
     from ..outcome import Outcome
     from ..saving import Saving
 
@@ -64,6 +65,9 @@ class Desk:
     def __init__(self, core: Scheduler, tee: bool, name: str) -> None:
         self.core, self.tee, self.name = core, tee, name
         self.futures: dict[int, Future[Any]] = {}
+        self.journal: Journal | None = None
+        self.uncommitted: dict[int, Future[Any]] = {}  # ended, and told when that is in the journal
+        self.exact = False  # what was sent has begun: one job at a worker (a journal must know what has started)
         self.inbox: deque[Any] = deque()  # Futures, and controls among them
         self.landed: deque[tuple[Channel, Move]] = deque()  # moves of large values that have ended
         self.gone: deque[int] = deque()
@@ -85,6 +89,7 @@ class Desk:
         self.look_at = NEVER  # when to look what running jobs report: only if somebody observes
         self.releases: Any = None  # recurring.Releases, once a task was added
         self.gate: MemoryGate | None = None
+        self.short = False  # the core was told to start nothing
         self.gate_at = NEVER  # when to look at the memory though nothing happens
         self.attempt_failed: Callable[[Outcome[Any]], None] | None = None  # told of each that another one follows
         # of the loop
@@ -131,7 +136,7 @@ class Desk:
         """Settle a Future as cancelled, if nobody else owns its end; the core is told."""
         if self.futures.pop(future._id, None) is None:
             for _ in range(YIELDS_MAX):
-                if future.done():
+                if future.done() or future.status():
                     break
                 time.sleep(0)
             return future.cancelled()
@@ -215,8 +220,8 @@ class Desk:
             here |= {event.row[0] for event in events if type(event) is on.Linked}
             self.early |= {job: now for job in ids if job not in self.core.jobs and job not in here}
             events.append(on.Cancelled(now, ids))
-        if self.gate:
-            events += self._look_at_memory(self.gate, bool(rows or self.core.ready))
+        if self.gate or self.journal:
+            events += self._look_at_gates(bool(rows or self.core.ready))
         return events
 
     def _put_aside(self, left: list[Future[Any]]) -> list[Future[Any]]:
@@ -259,14 +264,20 @@ class Desk:
         if rows:
             events.append(on.Submitted(monotonic_ns(), rows))
 
-    def _look_at_memory(self, gate: MemoryGate, wanted: bool) -> list[on.Event]:
-        """Look whether jobs may start, if some are ready."""
-        looked = gate.look(monotonic_ns()) if wanted else None
-        self.gate_at = gate.again_at if wanted else NEVER
-        if looked and looked.short and not gate.told:
-            gate.told = True
-            self.callbacks.log(WARNING, "no job is started: %s", gate.why())
-        return [looked] if looked else []
+    def _look_at_gates(self, wanted: bool) -> list[on.Event]:
+        """Look whether jobs may start: at the memory only if some are ready."""
+        gate, short = self.gate, bool(self.journal and self.journal.shut)
+        if gate:
+            looked = gate.look(monotonic_ns()) if wanted else None
+            self.gate_at = gate.again_at if wanted else NEVER
+            if looked and looked.short and not gate.told:
+                gate.told = True
+                self.callbacks.log(WARNING, "no job is started: %s", gate.why())
+            short = short or gate.short
+        if short == self.short:
+            return []
+        self.short = short
+        return [on.MemoryLooked(monotonic_ns(), short)]
 
     def _air(self) -> None:
         """Forget early cancels whose row will not come, now and then.
@@ -400,6 +411,8 @@ class Desk:
             future = self.futures.pop(job, None)
             if future is not None:
                 self._settle_late(future)
+        if self.journal:
+            self.journal.finish()
         self.free_room()
         for over, _ in self.drainers:
             self.callbacks.put(over.set)  # behind those that are due
@@ -447,8 +460,8 @@ class Desk:
         """Tell those who wait for the work to be done, once no callback can bring more."""
         if self.inbox or self.gathering or self.callbacks.due or (self.releases and self.releases.told):
             return  # `rested` wakes the loop
-        idle = not self.futures
-        drained = idle or self.core.only_unreleased()
+        idle = not (self.futures or self.uncommitted)
+        drained = idle or (not self.uncommitted and self.core.only_unreleased())
         for over, everything in self.drainers:
             if (idle and not (everything and self.releases and self.releases.go_on)) or (drained and not everything):
                 over.set()

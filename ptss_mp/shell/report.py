@@ -79,6 +79,17 @@ class Report:
         return "is gone, and nobody could tell how"
 
 
+class Resumed(Report):
+    """The end of a job as an earlier run has seen it (a journal's row)."""
+
+    __slots__ = ("outcome",)
+
+    def __init__(self, outcome: Outcome[Any], now: int) -> None:
+        super().__init__(outcome.status.value, now)
+        self.outcome, self.error = outcome, outcome.error
+        self.root = Root(outcome.root, outcome._root_key) if outcome.root else None
+
+
 def finished_at(report: Report | tuple[int, int, int, int]) -> int:
     """Return the instant at which an attempt ended, by its Report or the bare row of its answer."""
     return report.finished if isinstance(report, Report) else report[2] + report[3]
@@ -97,6 +108,8 @@ def text_of(data: bytes | None) -> str | None:
 def make_outcome(future: Future[Any], report: Any = None) -> Outcome[Any]:
     """Return the Outcome of a settled Future; of an attempt before the last, if its Report is given."""
     report = report or future._report
+    if type(report) is Resumed:
+        return report.outcome
     if not isinstance(report, Report):
         row = report
         report = Report(future.status(), finished_at(row) if row else future._submitted)
@@ -112,7 +125,7 @@ def make_outcome(future: Future[Any], report: Any = None) -> Outcome[Any]:
     return Outcome(
         status=Status(report.status),
         name=use.name,
-        key=use.key,
+        key=future._key,
         submitted=wall(future._submitted),
         released=wall(future._release) if future._release <= report.finished else None,
         started=wall(report.started) if report.started else None,

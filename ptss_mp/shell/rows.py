@@ -49,11 +49,12 @@ def tell_about(
     due = 0 if use.rules.kill_at_deadline or future._due == NEVER else future._due
     rules, metered = use.rules, use.spec.metered
     limits = (use.only, metered, rules.file_bytes, rules.open_files)
-    about = (use.name, use.key, tries + 1, rules.timeout_ns, due, dict(tokens), *limits)
+    about = (use.name, future._key, tries + 1, rules.timeout_ns, due, dict(tokens), *limits)
     if about != channel.about:
         channel.about = about
         rows.append((0, wire.ABOUT, 0, about, 0))
     shared = use.rules.kill_at_deadline and not (tries or tokens) and use.function.number >= 0  # no other is kept here
+    shared = shared and future._key is use.key
     channel.use = use if shared else None
     return channel.use
 

@@ -425,6 +425,10 @@ class Supervisor(Desk):
             if not self._fits(channel, mine[0], now):
                 return
             self.measure_at = min(self.measure_at, now + MEASURE_NS)
+        if self.journal and mine and not self.journal.begin(mine, now):
+            back = [(future._id, on.REVOKED, now, 0) for future in mine]
+            self.events.append(on.Answered(now, channel.number, back))
+            return
         if dispatch(channel, mine, self.warden, self.main_data, now, command.tokens):
             self.poller.watch(channel.calls_fd, WRITE_RANK, self._writable, channel, select.EPOLLOUT)
         if channel.violation:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..chunk import CHUNK_NS, Chunk
 from ..core.job import Spec
 from ..core.restart import Retries
+from ..keys import function_name
 from ..resources import check_held, fitted
 from ..retrying import Retry
 from ..rules import Rules
@@ -60,7 +61,7 @@ class Use:
         there = pool.core.tokens.all
         held = fitted(rules.resources, rules.memory_bytes, there)
         check_held(rules.env, held, there)
-        self.key = f"{getattr(fn, '__module__', None) or '?'}.{getattr(fn, '__qualname__', type(fn).__name__)}"
+        self.key = function_name(fn)
         timeout_ns = rules.timeout_ns + (CHUNK_NS if rules.timeout_ns and isinstance(fn, Chunk) else 0)  # of any item
         self.spec = Spec(
             fn=function.number if function.number >= 0 else pool.estimate_of(self.key),
@@ -72,7 +73,7 @@ class Use:
             fresh=rules.fresh,
             memory_bytes=rules.memory_bytes,
             cpu_ns=rules.cpu_ns,
-            alone=bool(rules.file_bytes or rules.open_files or rules.processes),
+            alone=pool.exact or bool(rules.file_bytes or rules.open_files or rules.processes),
             needs=held,
             env=rules.env,
         )

@@ -172,7 +172,7 @@ def _blamed(report: Report, future: Future[Any], blame: int) -> None:
     if found is None or found.status() == "succeeded":
         return  # run_if="failure", and nothing failed: nobody is to blame
     upstream = found._report if isinstance(found._report, Report) else None
-    root = (upstream.root if upstream else None) or Root(found._use.name, found._use.key)
+    root = (upstream.root if upstream else None) or Root(found._use.name, found._key)
     report.root = root
     if found.status() == "skipped":
         report.error = f"its prerequisite {found._use.name!r} was skipped"

@@ -46,8 +46,13 @@ ROOMS: dict[str, set[str]] = {
     "warden": BYTES | {"attempt", "chunk", "codec", "logs", "mainmodule", "pipes", "rlimits", "worker", "warden"},
     "shell": BYTES
     | WORDS
-    | {"chunk", "memory", "outcome", "core", "shell", "logs", "warden.protocol", "warden.kernel", "warden.proc"},
+    | {"chunk", "keys", "memory", "outcome", "core", "shell", "logs"}
+    | {"warden.protocol", "warden.kernel", "warden.proc"},
     "observe": {"errors", "outcome", "core.commands", "core.events", "core.story", "shell.clock", "observe"},
+    "keys": {"errors", "units"},
+    "keyed": {"future", "shell.report"},
+    "journal": {"core.events", "errors", "future", "keyed", "keys", "outcome", "parcel", "shell", "wire", "journal"},
+    "journaling": {"keys", "outcome", "wire"},
     "future": {"wire", "outcome", "shell.report"},
     "submission": {"declare", "errors", "units", "outcome", "future", "core.job", "parcel", "pickling", "shell"},
     "timetable": {"core.job", "errors", "units"},
@@ -63,18 +68,18 @@ ROOMS: dict[str, set[str]] = {
     "depict": set(),
     "saving": {"atomic", "core.job", "depict", "errors", "future", "outcome", "parcel", "retrying", "shell.clock"},
     "pool": {"declare", "errors", "rules", "wire", "future", "core", "handlers", "pickling", "shell"},
-    "making": WORDS | {"core", "pool", "submission"},
+    "making": WORDS | {"core", "journal.writer", "pool", "submission"},
     "mapping": {"chunking", "errors", "units", "future", "outcome", "core.job", "observe.progress"},
     "chunking": {"chunk", "core.job", "errors", "future", "mapping", "outcome", "parcel", "shell"}
     | {"submission", "tasks"},
     "host": {"shell.hire", "warden"},
     "view": WORDS
-    | {"adding", "chunk", "core.job", "future", "host", "life", "making", "mapping", "observe", "parcel", "pool"}
-    | {"recurring", "shell", "submission", "wire"},
+    | {"adding", "chunk", "core.job", "future", "host", "journaling", "keyed", "life", "making", "mapping", "observe"}
+    | {"parcel", "pool", "recurring", "shell", "submission", "wire"},
     "executor": {"declare", "making", "pool", "rules", "saving", "units", "view"},
     "joblib": {"declare", "errors", "executor", "future", "pool", "view"},
-    "jobsimport": {"errors", "pickling", "retrying", "tasks"},
-    "jobsfile": WORDS | {"core.graph", "jobsimport", "recurring"},
+    "jobsimport": {"errors", "keys", "pickling", "retrying", "tasks"},
+    "jobsfile": WORDS | {"core.graph", "jobsimport", "keys", "recurring"},
     "cli": BELOW | {"cli"},
     "__main__": {"cli.main"},
     "__init__": BELOW,
