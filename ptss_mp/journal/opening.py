@@ -105,9 +105,9 @@ def _taken(path: str) -> Place:
 
 
 def _check_head(place: Place) -> None:
-    """Refuse what is no SQLite database before SQLite looks at it."""
+    """Refuse what is no SQLite database before SQLite looks at it; one whose making was cut off it rolls back."""
     head = os.pread(place.fd, 16, 0)
-    if head and head != b"SQLite format 3\0":
+    if head and head != b"SQLite format 3\0" and not os.path.lexists(place.path + "-journal"):
         raise refused(place.path, "bad", "it is no SQLite database")
 
 

@@ -283,6 +283,7 @@ class Journal:
                     self._lose(batch)
                     break
                 self._tell(batch)
+                batch = []  # nobody keeps the last values alive
         except BaseException as error:
             assert self._desk
             self._desk.callbacks.log(CRITICAL, "the journal's thread failed: please report this", error=error)

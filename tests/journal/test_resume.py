@@ -327,6 +327,60 @@ if __name__ == "__main__":
 """
 
 
+PDFS = """\
+from pathlib import Path
+
+from ptss_mp import Executor, Retry
+from mylib import convert
+
+paths = Path("inbox").rglob("*.pdf")
+with Executor(preload=["mylib"], max_tasks_per_child=500, journal="night.db", resume=True) as ex:
+    careful = ex.options(timeout="60s", memory="2GiB", retries=Retry(crash=1), key=str)
+    for path, out in careful.map_outcomes(convert, paths, progress=True):
+        if not out.ok:
+            print(f"{path}: {out.status} after {out.wall_time or 0:.1f} s: {out.error}")
+"""
+MYLIB = """\
+import os, time
+def convert(path):
+    with open("calls", "a") as file:
+        file.write(path.name + "\\n")
+    time.sleep(0.02)
+    if path.name == "7.pdf":
+        os.abort()
+    return path.with_suffix(".txt")
+"""
+
+
+def test_a_nights_work_that_can_be_interrupted(tmp_path):
+    (tmp_path / "night.py").write_text(PDFS)
+    (tmp_path / "mylib.py").write_text(MYLIB)
+    (tmp_path / "inbox").mkdir()
+    for number in range(60):
+        (tmp_path / "inbox" / f"{number}.pdf").touch()
+    called = lambda: (tmp_path / "calls").read_text().split() if (tmp_path / "calls").exists() else []  # noqa: E731
+    for enough in (10, 30, None):
+        with open(tmp_path / "out", "wb") as out:
+            program = subprocess.Popen(
+                [sys.executable, "night.py"], cwd=tmp_path, stdout=out, stderr=subprocess.DEVNULL,
+                env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+            )  # fmt: skip
+            if enough:
+                until(lambda enough=enough: len(called()) >= enough)
+                program.send_signal(signal.SIGINT)
+            assert program.wait(CAP_S) == (-signal.SIGINT if enough else 0)
+    told = (tmp_path / "out").read_text()
+    assert "inbox/7.pdf: crashed after" in told
+    ends = dict(rows(tmp_path / "night.db"))
+    assert len(ends) == 60
+    cut_off = [key for key, status in ends.items() if status == "interrupted"]
+    assert set(ends.values()) <= {"succeeded", "crashed", "interrupted"}
+    assert len(cut_off) <= 4 * os.cpu_count()
+    counts = {name: called().count(name) for name in called()}
+    assert counts.pop("7.pdf") == 2
+    assert set(counts.values()) == {1}
+
+
 def test_two_at_once(pool, journal, tmp_path):
     with pool() as ex:
         ex.submit(deeds.add, 1).result(CAP_S)
