@@ -11,6 +11,7 @@ from .core.recurrence import Rule
 from .declare import Options
 from .errors import InvalidOption, InvalidType, NotPicklable
 from .future import Future
+from .keys import default_key, given_key
 from .outcome import brief
 from .parcel import parts_of
 from .recurring import Entry, Recurring, Root
@@ -42,7 +43,15 @@ def make_entry(use: Use, options: Options, rule: Rule | None, tasks: Mapping[str
         there = one.use if isinstance(one, Entry) else one._use if isinstance(one, Future) else None
         if there is None or there.pool is not use.pool:
             raise InvalidType(f"{use.name!r}: a prerequisite must be of this executor; this one is of another")
-    return Entry(use, call, needs, after, _root(use.name, options, rule, after))
+    return Entry(use, call, needs, after, _key(use, options, args, kwargs), _root(use.name, options, rule, after))
+
+
+def _key(use: Use, options: Options, args: Any, kwargs: Any) -> str:
+    """Return the task's key, to which each release adds its instant; "" if nobody asks for one."""
+    given = options.get("key")
+    if given is not None:
+        return given_key(given, args, kwargs)
+    return default_key(use.fn, args, kwargs) if use.pool.journal else ""
 
 
 def _root(name: str, options: Options, rule: Rule | None, after: Iterable[Any]) -> Root | None:

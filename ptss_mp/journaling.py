@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from . import wire
 from .keys import default_key, given_key
-from .outcome import EXIT_STATUS, Status
+from .outcome import EXIT_STATUS, Outcome, Status
 
 if TYPE_CHECKING:
     from .future import Future
     from .keyed import Keyed
+    from .pool import Pool
     from .shell.use import Use
 
 
@@ -32,10 +33,15 @@ def keyed(future: Keyed[Any], args: Any, kwargs: Any) -> Keyed[Any]:
         take_back(future)
         raise
     if outcome is not None:
-        late = outcome.ok and outcome.tardiness > 0
-        use.pool.weights.add(EXIT_STATUS[Status.DEADLINE if late else outcome.status])
+        counted(outcome, use.pool)
         future._settle_from(outcome)
     return future
+
+
+def counted(outcome: Outcome[Any], pool: Pool) -> None:
+    """Let an outcome of an earlier run count in the exit status of this one."""
+    late = outcome.ok and outcome.tardiness > 0
+    pool.weights.add(EXIT_STATUS[Status.DEADLINE if late else outcome.status])
 
 
 def take_back(future: Keyed[Any]) -> None:

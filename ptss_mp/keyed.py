@@ -41,8 +41,8 @@ class Keyed(Future[T]):
         journal = self._use.pool.journal
         return journal.settle(self, state) if journal else super()._end(state)
 
-    def _settle_from(self, outcome: Outcome[T]) -> None:
-        """Settle it as an earlier run has; it never was in the pool."""
+    def _settle_from(self, outcome: Outcome[T]) -> bool:
+        """Settle it as an earlier run has; it never was in the pool.  Return True if there are callbacks to be run."""
         self._kind, self._result = outcome._value
         self._report = Resumed(outcome, self._submitted)
-        Future._end(self, "FINISHED")
+        return Future._end(self, "FINISHED")

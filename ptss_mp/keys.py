@@ -37,6 +37,17 @@ class Formed:
     form: bytes
 
 
+class Standing:
+    """What stands for the value of a job to come; its job's key counts for it.
+
+    Attributes:
+        _key: of the job.
+    """
+
+    __slots__ = ()
+    _key: str
+
+
 def digest(data: bytes) -> bytes:
     """Return a short digest; equal on all machines and Pythons."""
     return blake2b(data, digest_size=DIGEST_BYTES).digest()
@@ -100,7 +111,11 @@ def storable(key: str) -> str:
 
 def _told(value: Any) -> Any:
     """Return an argument as a `key` callable sees it."""
-    return value._key if isinstance(value, Future) and hasattr(value, "_key") else value
+    return value._key if _stands(value) else value
+
+
+def _stands(value: Any) -> bool:
+    return isinstance(value, Standing) or (isinstance(value, Future) and hasattr(value, "_key"))
 
 
 def _bound(fn: Any, name: str) -> list[bytes]:
@@ -160,7 +175,7 @@ def _encoded(value: Any, depth: int) -> bytes:
         return _joined(b"e", [f"{module_name(kind.__module__)}.{kind.__qualname__}".encode(), member.encode()])
     if isinstance(value, PurePath):
         return _joined(b"p", [os.fspath(value).encode("utf-8", "surrogatepass")])
-    if isinstance(value, Future) and hasattr(value, "_key"):
+    if _stands(value):
         return _joined(b"j", [value._key.encode()])
     raise InvalidOption(f"holds a {type(value).__qualname__}, which has no canonical form ({LEGAL} have)")
 

@@ -23,7 +23,10 @@ from .core.recurrence import Recurrences, Release, Replace, Rule
 from .declare import RECURRENCE, Options
 from .errors import InvalidOption
 from .future import Future, submitting
+from .keyed import Keyed
+from .keys import Standing
 from .outcome import Outcome
+from .remembered import admit, is_over, key_of_release, remember, take_up
 from .shell.clock import difference, monotonic_ns
 from .shell.report import Extra
 from .shell.use import Use
@@ -38,7 +41,7 @@ LOOK_NS = 1_000_000_000  # while a slot hangs on the wall clock: somebody may se
 DUE_MAX = 10_000  # callbacks and logs due at which nothing more is released: no caller is there to be slowed down
 
 
-class Recurring:
+class Recurring(Standing):
     """A task that was added; made by `Executor.add`.
 
     Among the arguments of another `add` it stands for the value of its job; there and in `after` it is a prerequisite.
@@ -53,6 +56,7 @@ class Recurring:
         self.name: str = entry.use.name
         self.runs = 0
         self._last: Future[Any] | None = None
+        self._key = entry.key  # in a journal, and in the keys of what it is an argument of
 
     @property
     def next_run(self) -> datetime | None:
@@ -113,6 +117,7 @@ class Entry:
         after: all prerequisites, likewise.
         root: on whose slots it hangs; None: it is released once.
         only: the Future of one that is released once.
+        key: its own; "": nobody asks for one.
         callbacks: of each of its Futures.
         held, ended: it is paused (of a root the core knows that); it is released no more.
     """
@@ -121,6 +126,7 @@ class Entry:
     call: Any
     needs: tuple[Any, ...]
     after: tuple[Any, ...]
+    key: str = ""
     root: Root | None = None
     only: Future[Any] | None = None
     callbacks: list[Callable[[Any], object]] = field(default_factory=list)
@@ -143,6 +149,7 @@ class Root:
     name: str
     entries: list[Entry] = field(default_factory=list)
     runs: dict[int, Run] = field(default_factory=dict)  # that are not over
+    last: int = 0  # slot, by the wall clock, whose run is over
     told: bool = False  # that slots are left out while a run goes on
 
     @property
@@ -157,6 +164,7 @@ class Run:
 
     number: int
     root: Root | None
+    slot: int | None = None  # by the wall clock
     jobs: dict[Entry, Future[Any]] = field(default_factory=dict)
     left: int = 0  # that are not settled
 
@@ -197,7 +205,8 @@ class Releases:
             return handle
         root.entries.append(entry)
         if rule:  # last: it may be released at once
-            self._tell(lambda now: self._begin(root, now))
+            anchored = isinstance(given.get("start_time"), datetime)
+            self._tell(lambda now: self._begin(root, now, anchored))
         return handle
 
     def free(self, name: str) -> None:
@@ -205,8 +214,9 @@ class Releases:
         if name in self.tasks:
             raise InvalidOption(f"a task named {name!r} is there already")
 
-    def _begin(self, root: Root, now: int) -> None:
+    def _begin(self, root: Root, now: int, anchored: bool) -> None:
         self._roots[root.number] = root
+        take_up(self.pool, root.name, root.course, anchored)
         self.core.take(root.course, now, difference())
 
     def _once(self, entry: Entry, given: Options) -> None:
@@ -314,7 +324,8 @@ class Releases:
 
     @property
     def _lagging(self) -> bool:
-        return len(self.pool.callbacks.due) >= DUE_MAX
+        journal = self.pool.journal
+        return len(self.pool.callbacks.due) >= DUE_MAX or (journal is not None and journal.shut)
 
     @property
     def told(self) -> bool:
@@ -356,7 +367,7 @@ class Releases:
         with self._lock:
             if self.closed or root.ended:
                 return
-            run = root.runs[released.run] = Run(released.run, root)
+            run = root.runs[released.run] = Run(released.run, root, released.slot.wall)
             root.told = False
             release = now if released.slot.late else min(released.slot.at, now)
             for entry in root.entries:
@@ -369,7 +380,10 @@ class Releases:
 
     def _job(self, entry: Entry, run: Run, now: int, release: int, due: int) -> Future[Any]:
         """Make a job of a run."""
-        future: Future[Any] = Future(next(self.pool.ids), entry.call, entry.use, now, release, due)
+        kind = Keyed if entry.key else Future
+        future: Future[Any] = kind(next(self.pool.ids), entry.call, entry.use, now, release, due)
+        if isinstance(future, Keyed):
+            future._key = key_of_release(entry.key, run.slot)
         needs = tuple(_there(entry.needs, run))
         future._extra = extra = Extra(needs, tuple(dict.fromkeys((*needs, *_there(entry.after, run)))))
         extra.released = run
@@ -384,7 +398,7 @@ class Releases:
 
     def _put(self, run: Run) -> None:
         for future in run.jobs.values():
-            if not future.done():
+            if not future.done() and (self.pool.journal is None or admit(future)):  # type: ignore[arg-type]
                 self.pool.enqueue(future)
 
     def _take(self, run: Run, now: int) -> None:
@@ -396,6 +410,9 @@ class Releases:
             handle._last = future
             handle.runs += 1
         if run.root:
+            if run.slot is not None and run.slot > run.root.last and is_over(run.jobs.values()):
+                run.root.last = run.slot
+                remember(self.pool, run.root.name, run.slot)
             del run.root.runs[run.number]
             if not self.closed:
                 self._obey(self.core.ended(run.root.number, run.number, now), now)

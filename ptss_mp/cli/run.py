@@ -193,6 +193,8 @@ def _given(task: Planned, values: Mapping[str, Any]) -> tuple[list[Any], dict[st
 def _added(pool: RunExecutor, task: Planned, values: Mapping[str, Any]) -> Recurring:
     """Add a task that recurs, or hangs on one that does."""
     first, named, given = _given(task, values)
+    if task.keys:
+        given["key"] = task.keys[0]
     return pool.add(task.ref, task.name, args=(*task.args, *first), kwargs={**task.kwargs, **named}, **given)
 
 

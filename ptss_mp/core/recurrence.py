@@ -172,6 +172,25 @@ class Course:
             start = start - (start - wall) // every * every if every else wall
         return Slot(start, start - self.offset)
 
+    def go_on(self, anchor: int, last: int | None) -> None:
+        """Go on where an earlier program has ended: what came since then was missed.
+
+        Args:
+            anchor: the first slot.
+            last: that of the last run that was over; None: none was.
+        """
+        rule = self.rule
+        self._by_monotonic = False
+        if last is None or (last < anchor and not rule.table):
+            wall: int | None = anchor
+        elif rule.every_ns:
+            wall = anchor + ((last - anchor) // rule.every_ns + 1) * rule.every_ns
+        else:
+            wall = last + rule.delay_ns
+        if self._done:
+            wall = self._done.after(anchor - 1 if last is None else last)
+        self._set(None if wall is None else Slot(wall, wall - self.offset))
+
     def _listed(self, wall: int) -> Slot | None:
         """Return the first slot of the timetable after an instant that had no run yet."""
         assert self._done

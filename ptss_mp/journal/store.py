@@ -164,12 +164,12 @@ def put_jobs(db: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> None:
             at += count
 
 
-def put_slots(db: sqlite3.Connection, slots: Iterable[tuple[str, str | None, str]]) -> None:
-    """Write (name, anchor, last) of recurring tasks; an anchor of None leaves the one that is there."""
+def put_slots(db: sqlite3.Connection, slots: Iterable[tuple[str, str | None, str | None]]) -> None:
+    """Write (name, anchor, last) of recurring tasks; None leaves what is there."""
     for name, anchor, last in slots:
         db.execute(
             "INSERT INTO tasks(name, anchor, last) VALUES (?, ?, ?) ON CONFLICT(name) DO UPDATE SET"
-            " anchor = coalesce(excluded.anchor, anchor), last = excluded.last",
+            " anchor = coalesce(excluded.anchor, anchor), last = coalesce(excluded.last, last)",
             (name, anchor, last),
         )
 

@@ -239,8 +239,8 @@ class Journal:
         self._queue.put((SETTLED, future))
         return False
 
-    def remember_slot(self, name: str, slot: str, anchor: str | None = None) -> None:
-        """Note the last scheduled slot of a recurring task (ISO 8601 with Z), and its anchor if that is new."""
+    def remember_slot(self, name: str, slot: str | None, anchor: str | None = None) -> None:
+        """Note the last slot of a recurring task whose run is over (ISO 8601 with Z), or its first one."""
         self._queue.put((name, anchor, slot))
 
     def slots(self) -> dict[str, tuple[str | None, str | None]]:

@@ -52,13 +52,15 @@ ROOMS: dict[str, set[str]] = {
     "keys": {"errors", "units"},
     "keyed": {"future", "shell.report"},
     "journal": {"core.events", "errors", "future", "keyed", "keys", "outcome", "parcel", "shell", "wire", "journal"},
-    "journaling": {"keys", "outcome", "wire"},
+    "journaling": {"keys", "outcome", "pool", "wire"},
     "future": {"wire", "outcome", "shell.report"},
     "submission": {"declare", "errors", "units", "outcome", "future", "core.job", "parcel", "pickling", "shell"},
     "timetable": {"core.job", "errors", "units"},
     "recurring": {"core.job", "core.recurrence", "declare", "errors", "future", "outcome", "pool", "shell"}
-    | {"submission", "timetable", "units", "wire"},
-    "adding": {"core.recurrence", "declare", "errors", "future", "outcome", "parcel", "recurring", "shell"}
+    | {"keyed", "keys", "remembered", "submission", "timetable", "units", "wire"},
+    "remembered": {"core.recurrence", "errors", "future", "journaling", "keyed", "keys", "outcome", "pool"}
+    | {"timetable"},
+    "adding": {"core.recurrence", "declare", "errors", "future", "keys", "outcome", "parcel", "recurring", "shell"}
     | {"submission", "tasks", "units"},
     "handlers": set(),
     "life": {"handlers", "outcome", "pool", "units"},
