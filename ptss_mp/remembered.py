@@ -43,7 +43,7 @@ def take_up(pool: Pool, name: str, course: Course, anchored: bool) -> None:
     try:
         anchor, last = (_read(text) for text in journal.slots().get(name, (None, None)))
     except (JournalError, ValueError) as error:
-        pool.callbacks.log(WARNING, "%s: the journal does not say when it ran last: %s", name, error)
+        pool.callbacks.log(WARNING, "%s: the journal does not say when it ran last: %s", name, str(error))
         return
     if anchor is None and course.slot:
         journal.remember_slot(name, None, instant_text(utc(course.slot.wall)))
@@ -68,7 +68,7 @@ def admit(future: Keyed[Any]) -> bool:
             journal.accept(future)
             return True
     except JournalError as error:
-        pool.callbacks.log(ERROR, "%s is not released: %s", use.name, error)
+        pool.callbacks.log(ERROR, "%s is not released: %s", use.name, str(error))
         future.cancel()
         return False
     if pool.futures.pop(future._id, None) is not None:  # else it was cancelled in this moment
