@@ -115,7 +115,9 @@ def _draw() -> int:
 def _moved(loop: Loop, ticket: int) -> bool:
     """Wait until the parent is done; return False if it may not reach this memory.
 
-    It always answers or kills; when it dies this process does (prctl(2), PR_SET_PDEATHSIG of the warden).
+    It always answers or kills; when it dies this process does (prctl(2), PR_SET_PDEATHSIG of the warden).  So there is
+    no bound of time: a disk may be slow, and the parent stopped.  It looks, for it shares no descriptor with the parent
+    that a job could not read empty or close; a thousand looks a second cost 2 % of a processor.
     """
     words, pause = loop.words, PAUSE_S
     while (told := words[marker.TICKET]) | 1 != ticket | 1:

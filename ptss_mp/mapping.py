@@ -60,7 +60,8 @@ class Maps(cf.Executor):
     ) -> Iterator[T]:
         """Return an iterator over `fn` of the items, in input order, as the standard library's `map`.
 
-        Every option holds per item.  Leaving the iterator early cancels only what has not started.
+        Every option holds per item.  Leaving the iterator early cancels only what has not started; one that was never
+        asked for an item cancels nothing (as there: `ex.map(f, xs)` alone makes all).
         An exception of the input is raised at its place, behind the results of what came before it.
 
         Args:

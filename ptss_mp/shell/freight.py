@@ -263,10 +263,10 @@ class Freight:
         move, self.move = self.move, None
         frame, self.offer = self.offer, b""
         assert move
-        self.fetched = move.parts if frame else None
         if not self.lives():
             return False, b""  # what was read may be another process's
         if not move.failed:
+            self.fetched = move.parts if frame else None
             self.words[marker.TICKET] = move.ticket
         elif frame:
             self.refused = True

@@ -27,6 +27,16 @@ def executor_in_executor(context: Any) -> list[int]:
         return ex.submit(executor, context).result(25)
 
 
+def chunks(depth: int) -> list[int]:
+    """Map in chunks, in a pool in a job in a pool."""
+    from ptss_mp import Executor
+
+    with Executor(1, preload=["inner"]) as ex:
+        if depth > 1:
+            return ex.submit(chunks, depth - 1).result(25)
+        return list(ex.map(deeds.double, range(3_000), chunksize=100))
+
+
 def _context(name: Any) -> Any:
     import multiprocessing
 
