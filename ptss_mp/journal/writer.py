@@ -13,7 +13,7 @@ import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from logging import CRITICAL, ERROR, WARNING
 from typing import TYPE_CHECKING, Any
@@ -239,6 +239,10 @@ class Journal:
         self._queue.put((SETTLED, future))
         return False
 
+    def after(self, what: Callable[[], object]) -> None:
+        """Call `what` on the callback thread, behind the callbacks of all that was put in before."""
+        self._queue.put(what)
+
     def remember_slot(self, name: str, slot: str | None, anchor: str | None = None) -> None:
         """Note the last slot of a recurring task whose run is over (ISO 8601 with Z), or its first one."""
         self._queue.put((name, anchor, slot))
@@ -344,7 +348,7 @@ class Journal:
         stages: dict[int, tuple[int, Keyed[Any]]] = {}
         slots = []
         for entry in batch:
-            if entry is None:
+            if type(entry) is not tuple:
                 continue
             if len(entry) == 3:
                 slots.append(entry)
@@ -363,7 +367,9 @@ class Journal:
         assert desk
         begun = 0
         for entry in batch:
-            if entry is None or len(entry) == 3:
+            if callable(entry):
+                desk.callbacks.put(entry)
+            if type(entry) is not tuple or len(entry) == 3:
                 continue
             what, future = entry
             if what == STARTED:
@@ -423,15 +429,17 @@ class Journal:
 
     def _lose(self, batch: list[Any]) -> None:
         """Give up: no outcome that is not on disk is told as one."""
+        assert self._desk
         self.lost = self.failing
         entries = iter(batch)
         with contextlib.suppress(queue.Empty):
             while True:
                 for entry in entries:
-                    if entry is not None and entry is not ... and len(entry) == 2 and entry[0] == SETTLED:
+                    if type(entry) is tuple and entry[0] == SETTLED:
                         self._give_up(entry[1])
+                    elif callable(entry):
+                        self._desk.callbacks.put(entry)
                 entries = iter([self._queue.get_nowait()])
-        assert self._desk
         for future in list(self._desk.uncommitted.values()):
             self._give_up(future)
         self._desk.wake()

@@ -53,7 +53,7 @@ class Narrator:
         self._futures = pool.futures
         self._fn = fn
         self._names: dict[int, str] = {}
-        self._put = pool.callbacks.put
+        self._put = pool.put_behind
         self._reports: tuple[int, list[Any]] | None = None  # not yet told; one at most: the last word counts
         self._told: dict[int, int] = {}  # job -> version of its report
         # Counters have one writer each: lines put and missed the loop, told and owned up to the callback thread.

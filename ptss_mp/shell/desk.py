@@ -443,6 +443,10 @@ class Desk:
         for observer in observers:
             observer.take(events, commands)
 
+    def put_behind(self, what: Callable[[], object]) -> None:
+        """Call `what` on the callback thread, behind the callbacks of what was settled before."""
+        self.journal.after(what) if self.journal else self.callbacks.put(what)
+
     def look(self, now: int) -> None:
         """Let observers know what running jobs report, and look again later; without observers that ends."""
         if self.observers and (reports := self.progress()):

@@ -17,7 +17,17 @@ from pathlib import Path
 import journal_deeds as deeds
 import pytest
 
-from ptss_mp import Executor, InvalidOption, InvalidType, JournalError, NotLoadable, Options, TaskInterrupted, task
+from ptss_mp import (
+    Executor,
+    InvalidOption,
+    InvalidType,
+    JournalError,
+    NotLoadable,
+    Options,
+    PoolBroken,
+    TaskInterrupted,
+    task,
+)
 
 CAP_S = 30
 
@@ -467,3 +477,28 @@ def test_cancel_never_waits_for_the_disk(pool, tmp_path):
         assert future.done()
         with pytest.raises(CancelledError):
             future.result(0)
+
+
+def test_subscribers_hear_of_an_end_when_it_is_on_disk(pool, journal):
+    heard = []
+
+    def hear(event):
+        if event.what == "succeeded":
+            heard.append((future.done(), dict(rows(journal, "job, status"))[event.job]))
+
+    with pool() as ex:
+        for number in range(20):
+            with ex.subscribe(hear):
+                future = ex.submit(deeds.add, number)
+                future.result(CAP_S)
+                until(lambda number=number: len(heard) == number + 1)
+    assert heard == [(True, "succeeded")] * 20
+
+
+def test_a_pool_that_breaks_leaves_its_jobs_to_the_next_run(pool, journal):
+    with pool(preload=["no_such_module_of_anybody"]) as ex:
+        future = ex.submit(deeds.add, 1)
+        assert isinstance(future.exception(CAP_S), PoolBroken)
+    assert [status for _, status in rows(journal)] == [None]
+    with pool() as ex:
+        assert ex.submit(deeds.add, 1).result(CAP_S) == 1
