@@ -278,7 +278,7 @@ def test_head_has_two_lines():
 
 
 def test_the_most_workers_are_those_of_the_library():
-    from ptss_mp.cli.main import WORKERS_MAX
+    from ptss_mp.cli.parsers import WORKERS_MAX
     from ptss_mp.pool import WORKERS_MAX as ALLOWED
 
     assert WORKERS_MAX == ALLOWED
