@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from . import text
 from .exits import CommandError, Exit
-from .parsers import make_parser
+from .parsers import parse
 
 SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN))
 # Without a class or number of its own: no process for a thread, no memory for an extension module or its start.
@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _open_streams()
     text.speak_json(False)
     try:
-        args = make_parser().parse_args(argv)
+        args = parse(argv)
         status = int(_dispatch(args))
     except CommandError as error:
         status = text.failed(error)
@@ -83,6 +83,10 @@ def _dispatch(args: argparse.Namespace) -> int:
         from .doctor import doctor
 
         return doctor(args)
+    if args.command == "map":
+        from .map_items import map_items
+
+        return map_items(args)
     from .run import run
 
     return run(args)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from typing import NoReturn
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from . import text
 from .exits import CommandError, Exit
 
 WORKERS_MAX = 1000  # as pool.WORKERS_MAX (a test compares), which would have to be imported for --help
 TASKS_MAX = 100_000_000
+RETRIES_MAX, FILES_MAX, PROCESSES_MAX = 1000, 1 << 20, 1 << 22  # as retrying and declare have them (likewise)
+BEHIND = ("map",)  # commands that take what stands behind "--" as it is
 STATUSES = """\
 exit status:
   0 all succeeded or were skipped   1 some job failed
@@ -21,7 +25,20 @@ exit status:
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose errors are one line."""
+    """An ArgumentParser whose errors are one line.
+
+    Attributes:
+        intermixed: options may stand between positional arguments: `map f --workers 2 a b`.
+    """
+
+    intermixed = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse; the standard library's way to intermix calls us again."""
+        if not self.intermixed:
+            return super().parse_known_args(args, namespace)
+        self.intermixed = False
+        return self.parse_known_intermixed_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         raise CommandError(Exit.USAGE, f"{message} (see {self.prog} --help)")
@@ -41,7 +58,18 @@ class Version(argparse.Action):
         parser.exit()
 
 
-def make_parser() -> Parser:
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Return what was asked for; `behind` is what stands behind "--", for the commands that take it."""
+    argv, behind = list(sys.argv[1:] if argv is None else argv), list[str]()
+    if argv[:1] and argv[0] in BEHIND and "--" in argv:
+        at = argv.index("--")
+        argv, behind = argv[:at], argv[at + 1 :]
+    args = _parser().parse_args(argv)
+    args.behind = behind
+    return args
+
+
+def _parser() -> Parser:
     parser = Parser(
         prog="ptss-mp",
         allow_abbrev=False,
@@ -52,6 +80,7 @@ def make_parser() -> Parser:
     parser.add_argument("--version", action=Version, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_run(commands)
+    _add_map(commands)
     check = commands.add_parser(
         "check",
         allow_abbrev=False,
@@ -79,28 +108,13 @@ def _add_run(commands: argparse._SubParsersAction[Parser]) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     run.add_argument("jobs", metavar="jobs.py", help="the jobs file")
-    run.add_argument("--workers", type=_workers, metavar="N", help="worker processes (default: usable CPUs)")
-    run.add_argument(
-        "--memfree", type=_size, metavar="SIZE",
-        help="start no job while less memory is available, such as 2GiB; what runs goes on",
-    )  # fmt: skip
     run.add_argument("--max-tasks", type=_max_tasks, metavar="N", help="most jobs held at once")
-    run.add_argument(
-        "--log-level",
-        type=str.upper,
-        default="WARNING",
-        choices=("DEBUG", "INFO", "WARNING", "ERROR"),
-        help="what is logged to stderr; DEBUG shows each transition of each job",
-    )
-    run.add_argument("--log-json", action="store_true", help="each line on stderr is a JSON object")
+    _add_pool(run)
+    _add_voice(run)
     run.add_argument(
         "--execution-log", metavar="F", help="add a line of JSON for each attempt there, failed ones included"
     )
     run.add_argument("--report", metavar="F.json", help="write all outcomes there at the end")
-    run.add_argument(
-        "--grace", type=_grace, default=30.0, metavar="TIME",
-        help="what running jobs have after the first Ctrl-C: seconds, or text like 1m30s (default: 30)",
-    )  # fmt: skip
     run.add_argument(
         "--only", nargs="+", action="extend", default=[], metavar="NAME",
         help="run these tasks, and all that they come after",
@@ -110,7 +124,104 @@ def _add_run(commands: argparse._SubParsersAction[Parser]) -> None:
         help="write what a stopped run has left there; take it up if the file is there",
     )  # fmt: skip
     run.add_argument("--dry-run", action="store_true", help="print what would run, in order; start no job")
-    run.add_argument("--no-progress", action="store_true", help="no progress lines on stderr")
+
+
+def _add_map(commands: argparse._SubParsersAction[Parser]) -> None:
+    parser = commands.add_parser(
+        "map",
+        allow_abbrev=False,
+        help="call a function with each item, one job per item",
+        usage="ptss-mp map module:function [options] (ITEM... | --from-file F | -)",
+        description="Call a function with each item, one job per item; print one JSON object per item: the item, "
+        "its value as JSON (else its repr), and the facts of its outcome.  Items are read as there is room for them.  "
+        "What stands behind -- are items, whatever they look like.",
+        epilog=STATUSES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.intermixed = True
+    parser.add_argument("function", metavar="module:function", help="called with an item, which is text")
+    parser.add_argument("items", metavar="ITEM", nargs="*", help="the items; - alone: the lines of stdin")
+    parser.add_argument("--from-file", metavar="F", help="the lines of this file are the items")
+    parser.add_argument("-0", "--null", action="store_true", help="items end with NUL, as find -print0 writes them")
+    parser.add_argument("--keep-order", action="store_true", help="print in the order of the items, not as they end")
+    parser.add_argument(
+        "--results", metavar="DIR", help="write a folder for each item there: stdout, stderr, outcome.json"
+    )
+    parser.add_argument("--joblog", metavar="F", help="add a line for each item there, in GNU parallel's columns")
+    _add_limits(parser)
+    parser.add_argument(
+        "--deadline", type=_duration, metavar="TIME", help="each item is killed so long after it was taken up"
+    )
+    parser.add_argument("--retries", type=_retries, metavar="N", help="how often an item is tried again that failed")
+    parser.add_argument("--fresh", action="store_true", default=None, help="a process of its own for each attempt")
+    _add_pool(parser)
+    _add_voice(parser)
+
+
+def _add_limits(parser: Parser) -> None:
+    """Add what bounds one attempt."""
+    times, sizes = "seconds, or text like 1m30s", "bytes, or text like 512MiB"
+    parser.add_argument("--timeout", type=_duration, metavar="TIME", help=f"kill what runs longer: {times}")
+    parser.add_argument("--cpu-time", type=_duration, metavar="TIME", help="kill what uses more of the processors")
+    parser.add_argument("--memory", type=_size, metavar="SIZE", help=f"kill what holds more: {sizes}")
+    parser.add_argument("--file-size", type=_size, metavar="SIZE", help="let no file be written that is longer")
+    parser.add_argument("--open-files", type=_files, metavar="N", help="let no more files be open at once")
+    parser.add_argument("--processes", type=_processes, metavar="N", help="kill what is more processes at once")
+
+
+def _add_pool(parser: Parser) -> None:
+    """Add how a run works, and when it ends."""
+    parser.add_argument("--workers", type=_workers, metavar="N", help="worker processes (default: usable CPUs)")
+    parser.add_argument(
+        "--memfree", type=_size, metavar="SIZE",
+        help="start no job while less memory is available, such as 2GiB; what runs goes on",
+    )  # fmt: skip
+    parser.add_argument(
+        "--halt", type=_halt, metavar="WHEN",
+        help="now,fail=1: kill what runs once a job has failed; soon,fail=3%%: start nothing more once 3%% have",
+    )  # fmt: skip
+    parser.add_argument(
+        "--grace", type=_grace, default=30.0, metavar="TIME",
+        help="what running jobs have after the first Ctrl-C: seconds, or text like 1m30s (default: 30)",
+    )  # fmt: skip
+
+
+def _add_voice(parser: Parser) -> None:
+    """Add what is said on stderr, and how."""
+    parser.add_argument(
+        "--log-level",
+        type=str.upper,
+        default="WARNING",
+        choices=("DEBUG", "INFO", "WARNING", "ERROR"),
+        help="what is logged to stderr; DEBUG shows each transition of each job",
+    )
+    parser.add_argument("--log-json", action="store_true", help="each line on stderr is a JSON object")
+    parser.add_argument("--no-progress", action="store_true", help="no progress lines on stderr")
+
+
+# ---- Values.
+
+
+def _halt(given: str) -> str:
+    from .halt import Halt
+
+    try:
+        Halt(given)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{error}, not {given[:40]!r}") from None
+    return given
+
+
+def _retries(given: str) -> int:
+    return 0 if given == "0" else _whole(given, RETRIES_MAX)
+
+
+def _files(given: str) -> int:
+    return _whole(given, FILES_MAX)
+
+
+def _processes(given: str) -> int:
+    return _whole(given, PROCESSES_MAX)
 
 
 def _workers(given: str) -> int:
@@ -137,13 +248,15 @@ def _size(given: str) -> int:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _grace(given: str) -> float:
+def _duration(given: str) -> float:
     from ..errors import InvalidOption
     from ..units import SECOND_NS, duration_ns
 
-    if given in ("0", "0s"):
-        return 0.0
     try:
         return duration_ns(given, "it", bare_strings=True) / SECOND_NS
     except InvalidOption as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _grace(given: str) -> float:
+    return 0.0 if given in ("0", "0s") else _duration(given)

@@ -17,6 +17,20 @@ class RunExecutor(Executor):
         """Let the warden import a jobs file that was harmless in a worker; before the start."""
         self._pool.warm("ptss_mp.jobsimport", "load_silently", path)
 
+    def preload_function(self, module: str, name: str, folder: str) -> None:
+        """Let the warden import a function's module that was harmless in a worker; before the start."""
+        self._pool.warm("ptss_mp.cli.functions", "load_silently", module, name, folder)
+
+    def begin_end(self) -> None:
+        """Accept nothing more and start nothing more; what runs may end.  Does not wait."""
+        self._pool.close_down(True)
+
+    def cancel_all(self) -> None:
+        """Cancel all that is not settled; what runs is killed."""
+        self.begin_end()
+        for future in list(self._pool.futures.values()):
+            future.cancel()
+
     def begin_stop(self, grace: float) -> None:
         """As `stop`, without its wait.
 

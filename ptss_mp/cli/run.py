@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ..units import shown_size
 from . import attempts, files, logs, report, state, text
 from .exits import CommandError, Exit
+from .halt import Halt
+from .limits import check_memfree
 from .plan import IMPORT_S_MAX, check_path, read
 from .select import check_names, left, only
 from .signals import Interrupts
@@ -41,7 +42,7 @@ def _check(args: argparse.Namespace) -> state.Left | None:
     """Refuse what can be refused before anything runs; return what an earlier run has left, if one has."""
     check_path(args.jobs)
     _check_distinct(args)
-    _check_memfree(args.memfree)
+    check_memfree(args.memfree)
     if args.report is not None:
         report.check(args.report)
     if args.execution_log is not None:
@@ -61,18 +62,6 @@ def _check_distinct(args: argparse.Namespace) -> None:
         other = flag if path is None else seen.setdefault(os.path.realpath(path), flag)
         if other != flag:
             raise CommandError(Exit.USAGE, f"{flag} {path!r} is {other} as well; each needs a file of its own")
-
-
-def _check_memfree(least_bytes: int | None) -> None:
-    """Refuse to wait for more memory than there is."""
-    if least_bytes is None:
-        return
-    from ..shell.memfree import most_bytes
-
-    most = most_bytes()
-    if least_bytes > most:
-        told = f"this machine (or the container) has {shown_size(most)}: no job could ever start"
-        raise CommandError(Exit.USAGE, f"--memfree {shown_size(least_bytes)}: {told}")
 
 
 def _selected(args: argparse.Namespace, plan: Plan, before: state.Left | None) -> Plan:
@@ -119,7 +108,7 @@ def _run(args: argparse.Namespace, plan: Plan, before: state.Left | None, interr
             logs.show_transitions(pool)
         following = Following(
             pool, plan.jobs, keep_facts=args.report is not None, keep_ends=args.state is not None, log=log,
-            quiet=args.no_progress,
+            halt=Halt(args.halt) if args.halt else None, quiet=args.no_progress,
         )  # fmt: skip
         try:
             interrupts.turn_to(pool)
@@ -198,7 +187,7 @@ def _close(
         if not following.stranded(outcome):
             text.say(text.failure(outcome), "ERROR", job=outcome.name, status=outcome.status.value)
     number = interrupts.number  # once: what is printed, written and returned shall agree
-    why = following.pool.why_broken or following.refusal
+    why = following.pool.why_broken or ("" if following.halted else following.refusal)
     if why and number is None:
         text.say(f"ptss-mp: {why}", "ERROR")
     if following.unwritten:

@@ -34,9 +34,7 @@ def visible(text: str, keep: str = "") -> str:
     """
     if text.isprintable():
         return text
-    return "".join(
-        c if c.isprintable() or c in keep else c.encode("unicode_escape").decode("ascii") for c in text
-    )
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def speak_json(on: bool) -> None:
@@ -78,10 +76,13 @@ def failed(error: CommandError) -> int:
     return error.status
 
 
-def emit(text: str) -> None:
+def emit(text: str) -> bool:
     """Write data to stdout in one piece.  Once its reader has gone the rest vanishes quietly.
 
     A terminal is no reader of bytes: there, what a job prints may do nothing but be seen.
+
+    Returns:
+        False if the reader has gone just now.
     """
     if text and sys.stdout.isatty():
         text = visible(text, keep="\n\t")
@@ -92,6 +93,8 @@ def emit(text: str) -> None:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())
         os.close(null)
+        return False
+    return True
 
 
 def emit_all(text: str) -> None:
@@ -186,10 +189,10 @@ def failure(outcome: Outcome[Any]) -> str:
     return " | ".join(parts)
 
 
-def totals(counts: Mapping[str, int], took: float) -> str:
+def totals(counts: Mapping[str, int], took: float, noun: str = "job") -> str:
     """Return the closing line of a run."""
     told = ", ".join(f"{number} {status}" for status, number in counts.items() if number)
-    return f"{count(sum(counts.values()), 'job')}: {told or 'nothing to do'} | {seconds(took)}"
+    return f"{count(sum(counts.values()), noun)}: {told or 'nothing to do'} | {seconds(took)}"
 
 
 def planned(task: Planned) -> str:
