@@ -166,7 +166,9 @@ class Mapped:
             if why:
                 text.say(f"ptss-mp: cannot write {what}: {why}", "ERROR")
                 status = status or Exit.IO_ERROR
-        text.say(text.totals(tally.counts, took, "item"), exit_status=int(status), seconds=took, counts=tally.counts)
+        if not self._read_by_nobody:
+            told = text.totals(tally.counts, took, "item")
+            text.say(told, exit_status=int(status), seconds=took, counts=tally.counts)
         return status
 
 
