@@ -87,6 +87,10 @@ def _dispatch(args: argparse.Namespace) -> int:
         from .map_items import map_items
 
         return map_items(args)
+    if args.command == "exec":
+        from .execute import execute
+
+        return execute(args)
     from .run import run
 
     return run(args)

@@ -13,7 +13,7 @@ from .exits import CommandError, Exit
 WORKERS_MAX = 1000  # as pool.WORKERS_MAX (a test compares), which would have to be imported for --help
 TASKS_MAX = 100_000_000
 RETRIES_MAX, FILES_MAX, PROCESSES_MAX = 1000, 1 << 20, 1 << 22  # as retrying and declare have them (likewise)
-BEHIND = ("map",)  # commands that take what stands behind "--" as it is
+BEHIND = ("map", "exec")  # commands that take what stands behind "--" as it is
 STATUSES = """\
 exit status:
   0 all succeeded or were skipped   1 some job failed
@@ -22,6 +22,12 @@ exit status:
   70 our own fault                  73 cannot create
   74 cannot write                   77 no permission
   129, 130, 143 ended by SIGHUP, SIGINT (Ctrl-C), SIGTERM"""
+
+EXEC_STATUSES = """\
+exit status: the command's own, or
+  124 timeout                       125 our fault
+  126 it cannot be executed         127 it is not there
+  137 memory, cpu time, processes   128 + n ended by signal n"""
 
 
 class Parser(argparse.ArgumentParser):
@@ -81,6 +87,7 @@ def _parser() -> Parser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_run(commands)
     _add_map(commands)
+    _add_exec(commands)
     check = commands.add_parser(
         "check",
         allow_abbrev=False,
@@ -156,6 +163,24 @@ def _add_map(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.add_argument("--fresh", action="store_true", default=None, help="a process of its own for each attempt")
     _add_pool(parser)
     _add_voice(parser)
+
+
+def _add_exec(commands: argparse._SubParsersAction[Parser]) -> None:
+    parser = commands.add_parser(
+        "exec",
+        allow_abbrev=False,
+        help="run a command under limits",
+        usage="ptss-mp exec [limits] [--json [F]] -- COMMAND...",
+        description="Run a command as one job, on our stdin, stdout and stderr; limits hold for it and all that it "
+        "starts, and nothing of that is left when it ends.  The first Ctrl-C goes to the command, the second kills.",
+        epilog=EXEC_STATUSES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_limits(parser)
+    parser.add_argument(
+        "--json", nargs="?", const="", metavar="F",
+        help="write its outcome there as JSON: cause, seconds, memory (default: behind its own words, on stderr)",
+    )  # fmt: skip
 
 
 def _add_limits(parser: Parser) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from typing import Any
 
 from ..executor import Executor
+from ..future import Future
 from ..outcome import Outcome
 from ..shell.memfree import MemoryGate
 
@@ -38,6 +40,17 @@ class RunExecutor(Executor):
             grace: seconds; 0 kills at once.
         """
         self._stop(round(grace * 1e9))
+
+    def send_signal(self, future: Future[Any], number: int) -> bool:
+        """Send a signal to the worker of a job; return False if none has it."""
+        for channel in list(self._pool.channels.values()):
+            if channel.pid and channel.pid == future.worker_pid:
+                try:
+                    signal.pidfd_send_signal(channel.pidfd, number)
+                except OSError:
+                    return False  # it has ended
+                return True
+        return False
 
     def tell_failed_attempts(self, told: Callable[[Outcome[Any]], None]) -> None:
         """Call `told`, on the callback thread, with the facts of each attempt that another one follows."""

@@ -51,18 +51,19 @@ def json_line(at: datetime, level: str, logger: str, message: str, **facts: Any)
     return line.replace("\x7f", "\\u007f")  # the one control character that JSON lets through
 
 
-def say(line: str, level: str = "INFO", at: datetime | None = None, **facts: Any) -> None:
+def say(line: str, level: str = "INFO", at: datetime | None = None, *, whole: bool = False, **facts: Any) -> None:
     """Write one line to stderr in one piece; a stderr that nobody reads is no reason to fail.
 
     Args:
         at: when that was, if not now.
+        whole: however long it is: it is data.
         level, facts: stand in the line if it is JSON.
     """
     if _as_json:
         line = json_line(at or datetime.now(UTC), level, "ptss_mp.cli", line, **facts)
     else:
         line = visible(f"{at} {line}" if at else line)
-        if len(line) > LINE_CHARS_MAX:
+        if len(line) > LINE_CHARS_MAX and not whole:
             line = line[: LINE_CHARS_MAX - 400] + " … " + line[-397:]
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(line + "\n")
