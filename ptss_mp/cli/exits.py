@@ -22,6 +22,7 @@ class Exit(IntEnum):
     OUR_FAULT = 70
     CANNOT_CREATE = 73
     IO_ERROR = 74
+    BUSY = 75
     NO_PERMISSION = 77
     SIGNALLED = 128
 

@@ -64,6 +64,14 @@ class Feed:
         self._items.close()
         os.close(self._rang)
 
+    def named(self, item: str) -> list[Future[Any]]:
+        """Return the jobs of an item that were taken up and not given back (any thread)."""
+        return [job.future for job in list(self.held.values()) if job.item == item]
+
+    def title(self, future: Future[Any]) -> str:
+        """Return the item of a job (any thread)."""
+        return next((job.item for job in list(self.held.values()) if job.future is future), "")
+
     def __iter__(self) -> Iterator[Job | None]:
         """Yield settled jobs; None, now and then, while there is none."""
         while True:

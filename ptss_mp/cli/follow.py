@@ -42,6 +42,7 @@ class Following:
         weights: what the others count in the exit status.
         facts: outcomes as data, if they are kept.
         refusal: why the pool took no more jobs, or "".
+        stopped: somebody has asked for the end (`ptss-mp stop`).
         unwritten: why the output of jobs could not be written, or "".
     """
 
@@ -64,6 +65,7 @@ class Following:
         self.weights: set[int] = set()
         self.facts: list[dict[str, Any]] | None = [] if keep_facts else None
         self.refusal = ""
+        self.stopped = False
         self.unwritten = ""
         self._good_ends: dict[str, str] | None = {} if keep_ends else None
         self._log, self._halt = log, halt

@@ -91,6 +91,10 @@ def _dispatch(args: argparse.Namespace) -> int:
         from .execute import execute
 
         return execute(args)
+    if args.command in ("status", "pause", "resume", "cancel", "stop"):
+        from .remote import ask
+
+        return ask(args)
     from .run import run
 
     return run(args)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import wire
 from . import appended, joblog, logs, text
+from .control import Control, Live
 from .exits import CommandError, Exit
 from .functions import AS_JSON, FunctionRef, describe
 from .halt import Halt
@@ -79,6 +80,7 @@ class Mapped:
     ) -> None:  # fmt: skip
         self._args, self._ref, self._results, self._log, self._interrupts = args, ref, results, log, interrupts
         self._halt = Halt(args.halt) if args.halt else None
+        self._live: Live | None = None
         self._read_by_nobody = False  # stdout
         self._unwritten = ""
 
@@ -90,13 +92,16 @@ class Mapped:
         began, pool = time.monotonic(), self._pool()
         tally = Tally(pool, self._args.no_progress)
         feed = Feed(pool.options(**options), self._ref, items, self._args.keep_order, self._ended)
+        what, counts = f"{self._ref.module}:{self._ref.name}", lambda: tally.counts
+        live = self._live = Live(pool, what, self._args.grace, counts, feed.named, feed.title, total=None)
         with contextlib.closing(feed):
             try:
                 self._interrupts.turn_to(pool)
-                for job in feed:
-                    if job:
-                        self._settled(pool, tally, job)
-                    tally.show_progress()
+                with Control(live):
+                    for job in feed:
+                        if job:
+                            self._settled(pool, tally, job)
+                        tally.show_progress()
                 pool.shutdown()
             except BaseException:
                 pool.kill_workers()
@@ -120,7 +125,10 @@ class Mapped:
     def _ended(self) -> bool:
         """Return True if no more items shall be taken."""
         halted = self._halt is not None and bool(self._halt.told)
-        return self._interrupts.number is not None or halted or self._read_by_nobody or bool(self._unwritten)
+        unread = self._read_by_nobody or bool(self._unwritten)
+        return (
+            self._interrupts.number is not None or halted or unread or (self._live is not None and self._live.stopped)
+        )
 
     def _settled(self, pool: RunExecutor, tally: Any, job: Job) -> None:
         """Tell of one item: whoever asked for it, the files, the halt."""
@@ -153,8 +161,7 @@ class Mapped:
     def _close(self, pool: RunExecutor, tally: Any, refusal: str, took: float) -> int:
         number = self._interrupts.number
         status = tally.exit_status() if number is None else Exit.SIGNALLED + number
-        halted = self._halt.told if self._halt else ""
-        why = pool.why_broken or ("" if halted or self._read_by_nobody or self._unwritten else refusal)
+        why = pool.why_broken or ("" if self._ended() else refusal)
         if why and number is None:
             text.say(f"ptss-mp: {why}", "ERROR")
         lost = {

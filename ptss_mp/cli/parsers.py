@@ -20,7 +20,8 @@ exit status:
   2 usage                           3 only deadlines were missed
   65 bad jobs file                  66 missing file
   70 our own fault                  73 cannot create
-  74 cannot write                   77 no permission
+  74 cannot write                   75 busy: it does not answer
+  77 no permission
   129, 130, 143 ended by SIGHUP, SIGINT (Ctrl-C), SIGTERM"""
 
 EXEC_STATUSES = """\
@@ -88,6 +89,7 @@ def _parser() -> Parser:
     _add_run(commands)
     _add_map(commands)
     _add_exec(commands)
+    _add_live(commands)
     check = commands.add_parser(
         "check",
         allow_abbrev=False,
@@ -183,6 +185,36 @@ def _add_exec(commands: argparse._SubParsersAction[Parser]) -> None:
     )  # fmt: skip
 
 
+def _add_live(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Add what asks a live `run` or `map`."""
+    for verb, does, more in (
+        ("status", "say how a live run goes", ""),
+        ("pause", "let a live run start nothing new", "  What runs goes on."),
+        ("resume", "let a paused run go on", ""),
+        ("cancel", "cancel a job of a live run", "  If it runs, it is killed."),
+        ("stop", "stop a live run", "  Nothing new starts, what runs has the grace; ask again with --grace 0 to kill."),
+    ):
+        parser = commands.add_parser(
+            verb, allow_abbrev=False, help=does, description=f"{does.capitalize()}, of this user.{more}"
+        )
+        parser.intermixed = True
+        if verb == "cancel":
+            parser.add_argument("name", metavar="NAME", help="of a job or of a batch; of a map its item")
+        parser.add_argument(
+            "run",
+            nargs="?",
+            metavar="jobs.py",
+            help="the run of this file, or of this module:function (default: the only one)",
+        )
+        parser.add_argument("--pid", type=_pid, metavar="N", help="the run with this process id")
+        if verb == "status":
+            parser.add_argument("--json", action="store_true", help="one JSON object per run on stdout")
+        if verb == "stop":
+            parser.add_argument(
+                "--grace", type=_grace, metavar="TIME", help="what running jobs have (default: the --grace of the run)"
+            )
+
+
 def _add_limits(parser: Parser) -> None:
     """Add what bounds one attempt."""
     times, sizes = "seconds, or text like 1m30s", "bytes, or text like 512MiB"
@@ -235,6 +267,10 @@ def _halt(given: str) -> str:
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{error}, not {given[:40]!r}") from None
     return given
+
+
+def _pid(given: str) -> int:
+    return _whole(given, PROCESSES_MAX)
 
 
 def _retries(given: str) -> int:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from ..core.crew import WorkerState
 from ..executor import Executor
 from ..future import Future
+from ..observe.progress import report_text
 from ..outcome import Outcome
+from ..shell.clock import monotonic_ns
 from ..shell.memfree import MemoryGate
 
 
@@ -30,7 +35,7 @@ class RunExecutor(Executor):
     def cancel_all(self) -> None:
         """Cancel all that is not settled; what runs is killed."""
         self.begin_end()
-        for future in list(self._pool.futures.values()):
+        for future in self.unsettled():
             future.cancel()
 
     def begin_stop(self, grace: float) -> None:
@@ -59,6 +64,28 @@ class RunExecutor(Executor):
     def start_only_with(self, least_bytes: int) -> None:
         """Start no job while less memory is available; before the start."""
         self._pool.gate = MemoryGate(least_bytes)
+
+    def running_jobs(self) -> list[tuple[Future[Any], int, float, str]]:
+        """Return what runs now: its Future, the worker's pid, for how many seconds, what it tells of itself."""
+        pool, found, now = self._pool, [], monotonic_ns()
+        for channel in list(pool.channels.values()):
+            with contextlib.suppress(ValueError):  # the page was let go of in this moment
+                job, began = channel.marked()
+                future, told = pool.futures.get(job), channel.progress()
+                if future and future.worker_pid == channel.pid:
+                    said = report_text(told) if told else ""
+                    found.append((future, channel.pid, max(0, now - began) / 1e9, said))
+        return found
+
+    def worker_states(self) -> dict[str, int]:
+        """Return how many workers stand where."""
+        core = self._pool.core
+        states = Counter(core.state_of_worker(number) for number in list(core.workers))
+        return {state.value: states[state] for state in WorkerState if states[state] and state is not WorkerState.GONE}
+
+    def unsettled(self) -> list[Future[Any]]:
+        """Return the Futures of all jobs that are not settled."""
+        return list(self._pool.futures.values())
 
     @property
     def pausing(self) -> int:

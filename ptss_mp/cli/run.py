@@ -7,9 +7,11 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from . import attempts, files, logs, report, state, text
+from .control import Control, Live
 from .exits import CommandError, Exit
 from .halt import Halt
 from .limits import check_memfree
@@ -112,9 +114,15 @@ def _run(args: argparse.Namespace, plan: Plan, before: state.Left | None, interr
         )  # fmt: skip
         try:
             interrupts.turn_to(pool)
-            _submit(pool, plan, following)
-            following.wait()
+            live = Live(
+                pool, os.path.abspath(args.jobs), args.grace, lambda: following.counts, partial(_named, pool),
+                lambda future: str(future._use.name), plan.jobs,
+            )  # fmt: skip
+            with Control(live):
+                _submit(pool, plan, following)
+                following.wait()
             pool.shutdown()
+            following.stopped = live.stopped
         except BaseException:
             pool.kill_workers()
             pool.shutdown()
@@ -161,6 +169,11 @@ def _jobs_of(pool: RunExecutor, task: Planned, values: Mapping[str, Any]) -> Ite
         yield view.options(name=task.job_name(number)).submit(task.ref, *args, *first, **task.kwargs, **named)
 
 
+def _named(pool: RunExecutor, name: str) -> list[Future[Any]]:
+    """Return the unsettled jobs of a name: one, or those of a batch."""
+    return [f for f in pool.unsettled() if f._use.name == name or f._use.name.startswith(f"{name}[")]
+
+
 def _flat(values: Iterable[Any]) -> Iterator[Any]:
     for value in values:
         if isinstance(value, list):
@@ -187,7 +200,7 @@ def _close(
         if not following.stranded(outcome):
             text.say(text.failure(outcome), "ERROR", job=outcome.name, status=outcome.status.value)
     number = interrupts.number  # once: what is printed, written and returned shall agree
-    why = following.pool.why_broken or ("" if following.halted else following.refusal)
+    why = following.pool.why_broken or ("" if following.halted or following.stopped else following.refusal)
     if why and number is None:
         text.say(f"ptss-mp: {why}", "ERROR")
     if following.unwritten:
