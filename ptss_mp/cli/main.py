@@ -95,6 +95,10 @@ def _dispatch(args: argparse.Namespace) -> int:
         from .remote import ask
 
         return ask(args)
+    if args.command in ("failures", "history", "explain"):
+        from . import history
+
+        return int(getattr(history, args.command)(args))
     from .run import run
 
     return run(args)

@@ -90,6 +90,7 @@ def _parser() -> Parser:
     _add_map(commands)
     _add_exec(commands)
     _add_live(commands)
+    _add_journal(commands)
     check = commands.add_parser(
         "check",
         allow_abbrev=False,
@@ -213,6 +214,27 @@ def _add_live(commands: argparse._SubParsersAction[Parser]) -> None:
             parser.add_argument(
                 "--grace", type=_grace, metavar="TIME", help="what running jobs have (default: the --grace of the run)"
             )
+
+
+def _add_journal(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Add what reads a journal."""
+    for verb, does, more in (
+        (
+            "failures",
+            "list what has failed by a journal",
+            "  Each job once, as it ended last; status 1 if there is any.",
+        ),
+        ("history", "list the runs of a journal, and what they did", ""),
+        ("explain", "tell the story of one job by a journal", "  The newest state first."),
+    ):
+        parser = commands.add_parser(
+            verb, allow_abbrev=False, help=does, description=f"{does.capitalize()}.{more}  Nothing is written to it."
+        )
+        parser.intermixed = True
+        parser.add_argument("journal", metavar="F", help="the journal")
+        if verb == "explain":
+            parser.add_argument("job", metavar="JOB", help="its key or its name")
+        parser.add_argument("--json", action="store_true", help="one JSON object per job on stdout")
 
 
 def _add_limits(parser: Parser) -> None:

@@ -162,29 +162,37 @@ def _is_library(file: str) -> bool:
 
 def failure(outcome: Outcome[Any]) -> str:
     """Return the line of a failed job: name, cause, where, seconds, memory, its last word."""
+    return failure_of(outcome.as_dict())
+
+
+def failure_of(facts: Mapping[str, Any]) -> str:
+    """Return the line of a failed job.
+
+    Args:
+        facts: as of an outcome as data.
+    """
     from ..outcome import signal_name
     from ..units import shown_size
 
-    cause: str = outcome.status.value
-    facts = []
-    if outcome.signal is not None:
-        facts.append(signal_name(outcome.signal))
-    if outcome.exit_code is not None:
-        facts.append(f"exit status {outcome.exit_code}")
-    if facts:
-        cause += f" ({', '.join(facts)})"
-    parts = [f"{outcome.name}: {cause}" + (f": {outcome.error}" if outcome.error else "")]
-    at = where(outcome.stack)
+    cause, causes = str(facts["status"]), []
+    if facts["signal"] is not None:
+        causes.append(signal_name(facts["signal"]))
+    if facts["exit_code"] is not None:
+        causes.append(f"exit status {facts['exit_code']}")
+    if causes:
+        cause += f" ({', '.join(causes)})"
+    parts = [f"{facts['name']}: {cause}" + (f": {facts['error']}" if facts["error"] else "")]
+    at = where(facts["stack"])
     if at:
         parts.append(f"at {at}")
-    if outcome.wall_time is not None:
-        parts.append(seconds(outcome.wall_time))
-    if outcome.max_rss is not None:
+    if facts["wall_time"] is not None:
+        parts.append(seconds(facts["wall_time"]))
+    if facts["max_rss"] is not None:
         # beyond what it was forked with, so a small job has nothing to show
-        parts.append(shown_size(outcome.max_rss) if outcome.max_rss >= 1 << 20 else "< 1 MiB")
-    if outcome.attempts > 1:
-        parts.append(f"{outcome.attempts} attempts")
-    last = (outcome.stderr or "").rstrip().rpartition("\n")[2]
+        parts.append(shown_size(facts["max_rss"]) if facts["max_rss"] >= 1 << 20 else "< 1 MiB")
+    if (facts["attempts"] or 0) > 1:
+        parts.append(f"{facts['attempts']} attempts")
+    last = (facts["stderr"] or "").rstrip().rpartition("\n")[2]
     if last and last not in parts[0]:
         parts.append(f"stderr: {last[-200:]}")
     return " | ".join(parts)
