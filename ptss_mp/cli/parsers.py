@@ -89,8 +89,6 @@ def _parser() -> Parser:
     _add_run(commands)
     _add_map(commands)
     _add_exec(commands)
-    _add_live(commands)
-    _add_journal(commands)
     check = commands.add_parser(
         "check",
         allow_abbrev=False,
@@ -98,6 +96,8 @@ def _parser() -> Parser:
         description="Print the tasks of a jobs file in order, each with what it needs; start none.",
     )
     check.add_argument("jobs", metavar="jobs.py", help="the jobs file")
+    _add_live(commands)
+    _add_journal(commands)
     doctor = commands.add_parser(
         "doctor",
         allow_abbrev=False,
@@ -142,9 +142,9 @@ def _add_map(commands: argparse._SubParsersAction[Parser]) -> None:
         allow_abbrev=False,
         help="call a function with each item, one job per item",
         usage="ptss-mp map module:function [options] (ITEM... | --from-file F | -)",
-        description="Call a function with each item, one job per item; print one JSON object per item: the item, "
-        "its value as JSON (else its repr), and the facts of its outcome.  Items are read as there is room for them.  "
-        "What stands behind -- are items, whatever they look like.",
+        description="Call a function with each item, one job per item; print one JSON object per item:\n"
+        "the item, its value as JSON (else its repr), and the facts of its outcome.\n"
+        "Items are read as there is room for them; what stands behind -- are items, whatever they look like.",
         epilog=STATUSES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -174,8 +174,9 @@ def _add_exec(commands: argparse._SubParsersAction[Parser]) -> None:
         allow_abbrev=False,
         help="run a command under limits",
         usage="ptss-mp exec [limits] [--json [F]] -- COMMAND...",
-        description="Run a command as one job, on our stdin, stdout and stderr; limits hold for it and all that it "
-        "starts, and nothing of that is left when it ends.  The first Ctrl-C goes to the command, the second kills.",
+        description="Run a command as one job, on our own stdin, stdout and stderr.\n"
+        "Limits hold for it and all that it starts; nothing of that is left when it ends.\n"
+        "The first Ctrl-C goes to the command, the second kills.",
         epilog=EXEC_STATUSES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -250,7 +251,7 @@ def _add_limits(parser: Parser) -> None:
 
 def _add_pool(parser: Parser) -> None:
     """Add how a run works, and when it ends."""
-    parser.add_argument("--workers", type=_workers, metavar="N", help="worker processes (default: usable CPUs)")
+    parser.add_argument("-j", "--workers", type=_workers, metavar="N", help="worker processes (default: usable CPUs)")
     parser.add_argument(
         "--memfree", type=_size, metavar="SIZE",
         help="start no job while less memory is available, such as 2GiB; what runs goes on",

@@ -278,8 +278,10 @@ def test_head_has_two_lines():
     assert HEAD.count("\n") == 2  # the line numbers above count on it
 
 
-def test_the_most_workers_are_those_of_the_library():
-    from ptss_mp.cli.parsers import WORKERS_MAX
-    from ptss_mp.pool import WORKERS_MAX as ALLOWED
+def test_the_bounds_are_those_of_the_library():
+    from ptss_mp import declare, pool, retrying
+    from ptss_mp.cli import parsers
 
-    assert WORKERS_MAX == ALLOWED
+    assert parsers.WORKERS_MAX == pool.WORKERS_MAX
+    assert parsers.RETRIES_MAX == retrying.RETRIES_MAX
+    assert (parsers.FILES_MAX, parsers.PROCESSES_MAX) == (declare.FILES_MAX, declare.PROCESSES_MAX)
