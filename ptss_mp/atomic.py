@@ -22,8 +22,8 @@ def check(path: str) -> None:
     os.unlink(_temporary(path))
 
 
-def write(path: str, pieces: Iterable[str]) -> None:
-    """Write text; a reader sees the whole of it or what was there before, also after the machine went down.
+def write(path: str, pieces: Iterable[str], to_disk: bool = True) -> None:
+    """Write text; a reader sees the whole of it or what was there before; `to_disk`: also after a loss of power.
 
     Raises:
         OSError: it cannot be written; nothing of it is left.
@@ -33,7 +33,8 @@ def write(path: str, pieces: Iterable[str]) -> None:
         with open(temporary, "w", encoding="utf-8") as file:
             file.writelines(pieces)
             file.flush()
-            os.fsync(file.fileno())
+            if to_disk:
+                os.fsync(file.fileno())
         os.replace(temporary, os.path.realpath(path))
         temporary = ""
     finally:

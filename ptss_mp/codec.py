@@ -17,7 +17,15 @@ from .wire import BOOL, BYTES, EXIT_CODE_MAX, FLOAT, INT, INT_MAX, NONE, PICKLE,
 # Files from which warden and workers call what is the program's own.
 _OURS = {
     __file__.replace("codec.py", name)
-    for name in ("chunk.py", "codec.py", "worker.py", "mainmodule.py", "warden/child.py", "warden/main.py")
+    for name in (
+        "chunk.py",
+        "codec.py",
+        "worker.py",
+        "mainmodule.py",
+        "warden/child.py",
+        "warden/main.py",
+        "cli/functions.py",
+    )
 }
 
 

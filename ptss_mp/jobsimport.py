@@ -6,6 +6,7 @@ it happens in a worker, and the parent gets plain data (`jobsfile.compile_jobs`)
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import inspect
 import os
@@ -76,26 +77,33 @@ def resolve(path: str, index: int, function: str) -> Callable[..., Any]:
 def load(path: str) -> Loaded:
     """Import a jobs file, once per process, and return its module and tasks."""
     if path not in _loaded:
-        with _StdoutToStderr():
+        with StdoutToStderr():
             _loaded[path] = _import(path)
     return _loaded[path]
 
 
 def load_silently(path: str) -> None:
     """Import a jobs file for what it leaves in memory; what it prints was heard at its first import."""
+    with silently():
+        load(path)
+
+
+@contextlib.contextmanager
+def silently() -> Iterator[None]:
+    """While the block lasts, what is written to stderr is lost."""
     null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     kept = os.dup(2)
     os.dup2(null, 2)
     os.close(null)
     try:
-        load(path)
+        yield
     finally:
         sys.stderr.flush()
         os.dup2(kept, 2)
         os.close(kept)
 
 
-class _StdoutToStderr:
+class StdoutToStderr:
     """While a file is imported its prints go to stderr: stdout is for what its jobs say.
 
     By descriptor, so that whatever keeps `sys.stdout` at import keeps the real one.
@@ -174,10 +182,10 @@ def describe(path: str) -> dict[str, Any]:
     except Refused as refused:
         return {"error": refused.text, "where": refused.where or path}
     except BaseException as error:  # SystemExit and KeyboardInterrupt too: they are the file's, not ours
-        return {"error": _told(error), "where": _where(error, path)}
+        return {"error": told_of(error), "where": _where(error, path)}
 
 
-def _told(error: BaseException) -> str:
+def told_of(error: BaseException) -> str:
     """Return what an error says, in words for one line; never raises."""
     if isinstance(error, SystemExit):
         return f"it called sys.exit({error.code!r}) while it was imported"
@@ -276,7 +284,7 @@ def _keys(key: Any, items: list[Any] | None, args: Any, kwargs: Any, required: l
     try:
         return [given_key(key, tuple(item), kwargs) for item in ([args] if items is None else items)]
     except Exception as error:
-        raise Refused(f"its key= cannot be made: {_told(error)}") from None
+        raise Refused(f"its key= cannot be made: {told_of(error)}") from None
 
 
 def _stored_all(args: Iterable[Any], of: str = "") -> list[tuple[bytes, bytes]]:
@@ -288,7 +296,7 @@ def _stored(value: Any, what: str) -> tuple[bytes, bytes]:
     try:
         data = dumps(value)
     except Exception as error:
-        raise Refused(f"{what} cannot be pickled: {_told(error)}") from None
+        raise Refused(f"{what} cannot be pickled: {told_of(error)}") from None
     try:
         return data, form(value)
     except InvalidOption:

@@ -165,7 +165,7 @@ def _payloads() -> tuple[None, str, dict[str, Any]]:
     from ..shell.freight import reaches
 
     try:
-        child = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
+        child = subprocess.Popen([sys.executable, "-S", "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
     except OSError as error:
         return None, f"cannot be tried: {error}", {"direct": None}
     try:

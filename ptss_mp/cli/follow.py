@@ -16,6 +16,7 @@ from .exits import Exit, together, weight
 if TYPE_CHECKING:
     from ..outcome import Outcome
     from .attempts import ExecutionLog
+    from .halt import Halt
     from .pool import RunExecutor
 
 REPORTS = 4  # jobs whose own words stand in the line of progress
@@ -35,6 +36,7 @@ class Following:
         keep_facts: keep every outcome as data, for a report.
         keep_ends: keep how each job ended, for a state.
         log: of attempts, if one is written.
+        halt: how many failures end the run, if any do.
         quiet: show no progress.
         recurs: jobs come again and again: nobody knows how many there will be.
 
@@ -47,6 +49,7 @@ class Following:
         facts: outcomes as data, if they are kept.
         resumed: of the settled jobs those that an earlier run has settled.
         refusal: why the pool took no more jobs, or "".
+        stopped: somebody has asked for the end (`ptss-mp stop`).
         unwritten: why the output of jobs could not be written, or "".
     """
 
@@ -58,6 +61,7 @@ class Following:
         keep_facts: bool = False,
         keep_ends: bool = False,
         log: ExecutionLog | None = None,
+        halt: Halt | None = None,
         quiet: bool = False,
         recurs: bool = False,
     ) -> None:
@@ -71,9 +75,10 @@ class Following:
         self.facts: deque[dict[str, Any]] | None = deque(maxlen=FACTS_MAX if recurs else None) if keep_facts else None
         self.resumed = 0
         self.refusal = ""
+        self.stopped = False
         self.unwritten = ""
         self._good_ends: dict[str, str] | None = {} if keep_ends else None
-        self._log = log
+        self._log, self._halt = log, halt
         self._quiet, self._recurs = quiet, recurs
         self._done = 0
         self._expected: int | None = None
@@ -110,6 +115,8 @@ class Following:
                 text.emit(outcome.stdout)
             except OSError as error:
                 self.unwritten = str(error)
+        if self._halt:
+            self._halt.settled(outcome, self.pool)
 
     def ends(self) -> dict[str, str]:
         """Return how the jobs ended that did run, by name; needs `keep_ends`."""
@@ -184,6 +191,11 @@ class Following:
         told += f"{running} running, " + (f"{again} to be tried again, " if again else "")
         told += f"{rate:.0f} jobs/s{reported}"
         text.say(told, done=done, total=self.total, failed=failed, cut_off=cut, running=running, pausing=again)
+
+    @property
+    def halted(self) -> bool:
+        """True if too much has failed (`--halt`)."""
+        return self._halt is not None and bool(self._halt.told)
 
     @property
     def lost_attempts(self) -> str:

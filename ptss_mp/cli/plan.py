@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .exits import CommandError, Exit
@@ -51,40 +52,66 @@ def read(path: str, interrupts: Interrupts) -> Plan:
     Raises:
         CommandError: bad file, or a signal came.
     """
+    from ..errors import InvalidOption
+    from ..jobsfile import compile_jobs, describe
+
+    absolute = os.path.abspath(path)
+    try:
+        outcome = imported(interrupts, os.path.basename(path), absolute, describe, absolute)
+        plan = compile_jobs(outcome.result())
+    except (InvalidOption, CommandError) as error:
+        status = error.status if isinstance(error, CommandError) else Exit.BAD_FILE
+        raise CommandError(status, str(error).replace(absolute, path)) from None
+    if interrupts.number is not None:
+        raise CommandError(Exit.SIGNALLED + interrupts.number, "")
+    tell_import(outcome)
+    return plan
+
+
+def tell_import(outcome: Outcome[Any]) -> None:
+    """Say what an import printed; stdout is for jobs."""
+    if outcome.stderr:
+        for line in outcome.stderr.removesuffix("\n").split("\n"):
+            say(line)
+
+
+def imported(
+    interrupts: Interrupts, name: str, where: str, describe: Callable[..., Any], *args: str
+) -> Outcome[dict[str, Any]]:
+    """Let `describe` import code and say what it found, in a worker of a pool of its own; it has succeeded.
+
+    Args:
+        name: of what is imported.
+        where: its place, if no better one is known.
+
+    Raises:
+        CommandError: the import ended its worker, no worker can be had, or a signal came.
+    """
     from .pool import RunExecutor
 
     pool = RunExecutor(max_workers=1, spares=0, capture=True)
     interrupts.turn_to(pool, importing=True)
     try:
-        return _read(pool, path, interrupts)
+        return _imported(pool, interrupts, name, where, describe, args)
     finally:
         pool.kill_workers()  # a file may have left threads; nobody waits for them
         pool.shutdown()
 
 
-def _read(pool: RunExecutor, path: str, interrupts: Interrupts) -> Plan:
-    from ..errors import ExecutorClosed, InvalidOption, PoolBroken
-    from ..jobsfile import compile_jobs, describe
+def _imported(
+    pool: RunExecutor, interrupts: Interrupts, name: str, where: str, describe: Callable[..., Any], args: Any
+) -> Outcome[Any]:
+    from ..errors import ExecutorClosed, PoolBroken
 
-    absolute = os.path.abspath(path)
     try:
-        view = pool.options(name=visible(f"import of {os.path.basename(path)}")[:1000], timeout=IMPORT_S_MAX)
-        outcome = view.submit(describe, absolute).outcome()
+        view = pool.options(name=visible(f"import of {name}")[:1000], timeout=IMPORT_S_MAX)
+        outcome = view.submit(describe, *args).outcome()
         if interrupts.number is None and not outcome.ok:
             if pool.why_broken:
                 raise CommandError(Exit.CANNOT_CREATE, f"no worker can be started: {pool.why_broken}")
-            raise _refused(outcome, absolute)
+            raise _refused(outcome, where)
         if interrupts.number is None:
-            plan = compile_jobs(outcome.result())
-            if interrupts.number is None:
-                if outcome.stderr:  # what the import printed; stdout is for jobs
-                    for line in outcome.stderr.removesuffix("\n").split("\n"):
-                        say(line)
-                return plan
-    except InvalidOption as error:
-        raise CommandError(Exit.BAD_FILE, str(error).replace(absolute, path)) from None
-    except CommandError as error:
-        raise CommandError(error.status, str(error).replace(absolute, path)) from None
+            return outcome
     except PoolBroken as error:
         raise CommandError(Exit.CANNOT_CREATE, f"no worker can be started: {error}") from None
     except ExecutorClosed:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ..core.crew import WorkerState
 from ..executor import Executor
+from ..future import Future
+from ..observe.progress import report_text
 from ..outcome import Outcome
 from ..shell.clock import monotonic_ns
 from ..shell.memfree import MemoryGate
@@ -22,6 +28,20 @@ class RunExecutor(Executor):
         """Let the warden import a jobs file that was harmless in a worker; before the start."""
         self._pool.warm("ptss_mp.jobsimport", "load_silently", path)
 
+    def preload_function(self, module: str, name: str, folder: str) -> None:
+        """Let the warden import a function's module that was harmless in a worker; before the start."""
+        self._pool.warm("ptss_mp.cli.functions", "load_silently", module, name, folder)
+
+    def begin_end(self) -> None:
+        """Accept nothing more and start nothing more; what runs may end.  Does not wait."""
+        self._pool.close_down(True)
+
+    def cancel_all(self) -> None:
+        """Cancel all that is not settled; what runs is killed."""
+        self.begin_end()
+        for future in self.unsettled():
+            future.cancel()
+
     def begin_stop(self, grace: float) -> None:
         """As `stop`, without its wait.
 
@@ -36,6 +56,17 @@ class RunExecutor(Executor):
             self._pool.releases.close()
         self._pool.cancel_unsent(f for f in list(self._pool.futures.values()) if f._release > monotonic_ns())
 
+    def send_signal(self, future: Future[Any], number: int) -> bool:
+        """Send a signal to the worker of a job; return False if none has it."""
+        for channel in list(self._pool.channels.values()):
+            if channel.pid and channel.pid == future.worker_pid:
+                try:
+                    signal.pidfd_send_signal(channel.pidfd, number)
+                except OSError:
+                    return False  # it has ended
+                return True
+        return False
+
     def tell_failed_attempts(self, told: Callable[[Outcome[Any]], None]) -> None:
         """Call `told`, on the callback thread, with the facts of each attempt that another one follows."""
         self._pool.attempt_failed = told
@@ -43,6 +74,28 @@ class RunExecutor(Executor):
     def start_only_with(self, least_bytes: int) -> None:
         """Start no job while less memory is available; before the start."""
         self._pool.gate = MemoryGate(least_bytes)
+
+    def running_jobs(self) -> list[tuple[Future[Any], int, float, str]]:
+        """Return what runs now: its Future, the worker's pid, for how many seconds, what it tells of itself."""
+        pool, found, now = self._pool, [], monotonic_ns()
+        for channel in list(pool.channels.values()):
+            with contextlib.suppress(ValueError):  # the page was let go of in this moment
+                job, began = channel.marked()
+                future, told = pool.futures.get(job), channel.progress()
+                if future and future.worker_pid == channel.pid:
+                    said = report_text(told) if told else ""
+                    found.append((future, channel.pid, max(0, now - began) / 1e9, said))
+        return found
+
+    def worker_states(self) -> dict[str, int]:
+        """Return how many workers stand where."""
+        core = self._pool.core
+        states = Counter(core.state_of_worker(number) for number in list(core.workers))
+        return {state.value: states[state] for state in WorkerState if states[state] and state is not WorkerState.GONE}
+
+    def unsettled(self) -> list[Future[Any]]:
+        """Return the Futures of all jobs that are not settled."""
+        return list(self._pool.futures.values())
 
     @property
     def journal(self) -> Journal | None:

@@ -7,11 +7,14 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..units import shown_size
 from . import attempts, files, journal, logs, report, state, text
+from .control import Control, Live
 from .exits import CommandError, Exit
+from .halt import Halt
+from .limits import check_memfree
 from .plan import IMPORT_S_MAX, check_path, read
 from .select import check_names, left, only
 from .signals import Interrupts
@@ -43,7 +46,7 @@ def _check(args: argparse.Namespace) -> state.Left | None:
     check_path(args.jobs)
     journal.check(args)
     _check_distinct(args)
-    _check_memfree(args.memfree)
+    check_memfree(args.memfree)
     if args.report is not None:
         report.check(args.report)
     if args.execution_log is not None:
@@ -63,18 +66,6 @@ def _check_distinct(args: argparse.Namespace) -> None:
         other = flag if path is None else seen.setdefault(os.path.realpath(path), flag)
         if other != flag:
             raise CommandError(Exit.USAGE, f"{flag} {path!r} is {other} as well; each needs a file of its own")
-
-
-def _check_memfree(least_bytes: int | None) -> None:
-    """Refuse to wait for more memory than there is."""
-    if least_bytes is None:
-        return
-    from ..shell.memfree import most_bytes
-
-    most = most_bytes()
-    if least_bytes > most:
-        told = f"this machine (or the container) has {shown_size(most)}: no job could ever start"
-        raise CommandError(Exit.USAGE, f"--memfree {shown_size(least_bytes)}: {told}")
 
 
 def _selected(args: argparse.Namespace, plan: Plan, before: state.Left | None) -> Plan:
@@ -122,17 +113,23 @@ def _run(args: argparse.Namespace, plan: Plan, before: state.Left | None, interr
             logs.show_transitions(pool)
         following = Following(
             pool, plan.jobs, keep_facts=args.report is not None, keep_ends=args.state is not None, log=log,
-            quiet=args.no_progress, recurs=plan.recurs,
+            halt=Halt(args.halt) if args.halt else None, quiet=args.no_progress, recurs=plan.recurs,
         )  # fmt: skip
         try:
             interrupts.turn_to(pool)
             journal.begin(pool, args.jobs)
-            _submit(pool, plan, following)
-            if plan.recurs:
-                following.wait_until(_end(args, started), pool.release_no_more)
-            else:
-                following.wait()
+            live = Live(
+                pool, os.path.abspath(args.jobs), args.grace, lambda: following.counts, partial(_named, pool),
+                lambda future: str(future._use.name), plan.jobs,
+            )  # fmt: skip
+            with Control(live):
+                _submit(pool, plan, following)
+                if plan.recurs:
+                    following.wait_until(_end(args, started), pool.release_no_more)
+                else:
+                    following.wait()
             pool.shutdown()
+            following.stopped = live.stopped
         except BaseException:
             pool.kill_workers()
             pool.shutdown()
@@ -144,7 +141,7 @@ def _run(args: argparse.Namespace, plan: Plan, before: state.Left | None, interr
 def _end(args: argparse.Namespace, started: datetime) -> datetime | None:
     """Return when a run with recurring tasks shall end, None: when it is told to."""
     until: datetime | None = args.until
-    return until if args.lasts is None else started + timedelta(microseconds=args.lasts // 1_000)
+    return until if args.lasts is None else started + timedelta(seconds=args.lasts)
 
 
 # ---- Submitting.
@@ -208,6 +205,11 @@ def _jobs_of(pool: RunExecutor, task: Planned, values: Mapping[str, Any]) -> Ite
         yield view.options(**own).submit(task.ref, *args, *first, **task.kwargs, **named)
 
 
+def _named(pool: RunExecutor, name: str) -> list[Future[Any]]:
+    """Return the unsettled jobs of a name: one, or those of a batch."""
+    return [f for f in pool.unsettled() if f._use.name == name or f._use.name.startswith(f"{name}[")]
+
+
 def _flat(values: Iterable[Any]) -> Iterator[Any]:
     for value in values:
         if isinstance(value, list):
@@ -236,7 +238,7 @@ def _close(
             told = text.failure(outcome) + (f" (the last of {times})" if times > 1 else "")
             text.say(told, "ERROR", job=outcome.name, status=outcome.status.value)
     number = interrupts.number  # once: what is printed, written and returned shall agree
-    why = following.pool.why_broken or following.refusal
+    why = following.pool.why_broken or ("" if following.halted or following.stopped else following.refusal)
     if why and number is None:
         text.say(f"ptss-mp: {why}", "ERROR")
     if following.unwritten:

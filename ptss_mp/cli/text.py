@@ -36,9 +36,7 @@ def visible(text: str, keep: str = "") -> str:
     """
     if text.isprintable():
         return text
-    return "".join(
-        c if c.isprintable() or c in keep else c.encode("unicode_escape").decode("ascii") for c in text
-    )
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def speak_json(on: bool) -> None:
@@ -55,18 +53,19 @@ def json_line(at: datetime, level: str, logger: str, message: str, **facts: Any)
     return line.replace("\x7f", "\\u007f")  # the one control character that JSON lets through
 
 
-def say(line: str, level: str = "INFO", at: datetime | None = None, **facts: Any) -> None:
+def say(line: str, level: str = "INFO", at: datetime | None = None, *, whole: bool = False, **facts: Any) -> None:
     """Write one line to stderr in one piece; a stderr that nobody reads is no reason to fail.
 
     Args:
         at: when that was, if not now.
+        whole: however long it is: it is data.
         level, facts: stand in the line if it is JSON.
     """
     if _as_json:
         line = json_line(at or datetime.now(UTC), level, "ptss_mp.cli", line, **facts)
     else:
         line = visible(f"{at} {line}" if at else line)
-        if len(line) > LINE_CHARS_MAX:
+        if len(line) > LINE_CHARS_MAX and not whole:
             line = line[: LINE_CHARS_MAX - 400] + " … " + line[-397:]
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(line + "\n")
@@ -80,10 +79,13 @@ def failed(error: CommandError) -> int:
     return error.status
 
 
-def emit(text: str) -> None:
+def emit(text: str) -> bool:
     """Write data to stdout in one piece.  Once its reader has gone the rest vanishes quietly.
 
     A terminal is no reader of bytes: there, what a job prints may do nothing but be seen.
+
+    Returns:
+        False if the reader has gone just now.
     """
     if text and sys.stdout.isatty():
         text = visible(text, keep="\n\t")
@@ -94,6 +96,8 @@ def emit(text: str) -> None:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())
         os.close(null)
+        return False
+    return True
 
 
 def emit_all(text: str) -> None:
@@ -160,29 +164,37 @@ def _is_library(file: str) -> bool:
 
 def failure(outcome: Outcome[Any]) -> str:
     """Return the line of a failed job: name, cause, where, seconds, memory, its last word."""
+    return failure_of(outcome.as_dict())
+
+
+def failure_of(facts: Mapping[str, Any]) -> str:
+    """Return the line of a failed job.
+
+    Args:
+        facts: as of an outcome as data.
+    """
     from ..outcome import signal_name
     from ..units import shown_size
 
-    cause: str = outcome.status.value
-    facts = []
-    if outcome.signal is not None:
-        facts.append(signal_name(outcome.signal))
-    if outcome.exit_code is not None:
-        facts.append(f"exit status {outcome.exit_code}")
-    if facts:
-        cause += f" ({', '.join(facts)})"
-    parts = [f"{outcome.name}: {cause}" + (f": {outcome.error}" if outcome.error else "")]
-    at = where(outcome.stack)
+    cause, causes = str(facts["status"]), []
+    if facts["signal"] is not None:
+        causes.append(signal_name(facts["signal"]))
+    if facts["exit_code"] is not None:
+        causes.append(f"exit status {facts['exit_code']}")
+    if causes:
+        cause += f" ({', '.join(causes)})"
+    parts = [f"{facts['name']}: {cause}" + (f": {facts['error']}" if facts["error"] else "")]
+    at = where(facts["stack"])
     if at:
         parts.append(f"at {at}")
-    if outcome.wall_time is not None:
-        parts.append(seconds(outcome.wall_time))
-    if outcome.max_rss is not None:
+    if facts["wall_time"] is not None:
+        parts.append(seconds(facts["wall_time"]))
+    if facts["max_rss"] is not None:
         # beyond what it was forked with, so a small job has nothing to show
-        parts.append(shown_size(outcome.max_rss) if outcome.max_rss >= 1 << 20 else "< 1 MiB")
-    if outcome.attempts > 1:
-        parts.append(f"{outcome.attempts} attempts")
-    last = (outcome.stderr or "").rstrip().rpartition("\n")[2]
+        parts.append(shown_size(facts["max_rss"]) if facts["max_rss"] >= 1 << 20 else "< 1 MiB")
+    if (facts["attempts"] or 0) > 1:
+        parts.append(f"{facts['attempts']} attempts")
+    last = (facts["stderr"] or "").rstrip().rpartition("\n")[2]
     if last and last not in parts[0]:
         parts.append(f"stderr: {last[-200:]}")
     return " | ".join(parts)
@@ -200,10 +212,10 @@ def late(tasks: Mapping[str, Tardiness]) -> list[str]:
     return lines
 
 
-def totals(counts: Mapping[str, int], took: float) -> str:
+def totals(counts: Mapping[str, int], took: float, noun: str = "job") -> str:
     """Return the closing line of a run."""
     told = ", ".join(f"{number} {status}" for status, number in counts.items() if number)
-    return f"{count(sum(counts.values()), 'job')}: {told or 'nothing to do'} | {seconds(took)}"
+    return f"{count(sum(counts.values()), noun)}: {told or 'nothing to do'} | {seconds(took)}"
 
 
 def planned(task: Planned) -> str:

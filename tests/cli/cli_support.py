@@ -48,14 +48,19 @@ def ptss_mp(*args: str | Path, cwd: Path | None = None, **env: str) -> Ended:
 
 @contextlib.contextmanager
 def start(
-    *args: str | Path, cwd: Path | None = None, stdout: int = subprocess.PIPE, by: Sequence[str] = (), **env: str
+    *args: str | Path,
+    cwd: Path | None = None,
+    stdin: int = subprocess.DEVNULL,
+    stdout: int = subprocess.PIPE,
+    by: Sequence[str] = (),
+    **env: str,
 ) -> Iterator[subprocess.Popen[str]]:
     """Start the program, `by` another one if given; kill it if the block is left while it runs."""
     program = subprocess.Popen(
         [*by, *PROGRAM, *map(str, args)],
         cwd=cwd,
         env=os.environ | {"PYTHONPATH": str(REPOSITORY)} | env,
-        stdin=subprocess.DEVNULL,
+        stdin=stdin,
         stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,

@@ -30,10 +30,10 @@ BOTH = pytest.mark.parametrize("command", ["run", "check"])
         (("doctor", "--json=1"), "--json"),
         # what is not there (yet) is said to be unknown
         *((("run", "jobs.py", *option.split()), option.split()[0]) for option in (
-            "--journal j.db", "--resume", "--trace t.json", "--halt now,fail=1", "--until 12:00", "--for 1h", "--top",
+            "--journal j.db", "--resume", "--trace t.json", "--until 12:00", "--for 1h", "--top",
             "--dashboard", "--isolation landlock", "--timeout 5", "--memory 1GiB",
         )),
-        *(((command,), command) for command in ("map", "exec", "status", "stop", "top", "report", "history")),
+        *(((command,), command) for command in ("top", "report", "dashboard")),
         (("run", "jobs.py", "--only"), "--only"),
         (("run", "jobs.py", "--execution-log"), "--execution-log"),
         (("run", "jobs.py", "--state"), "--state"),
@@ -44,6 +44,7 @@ BOTH = pytest.mark.parametrize("command", ["run", "check"])
         *((("run", "jobs.py", "--workers", n), "--workers") for n in ("nan", "", "2.5", "٣", "1_0", " 1", "9" * 5000)),
         *((("run", "jobs.py", "--memfree", n), "--memfree") for n in ("0", "-1", "nan", "", "much", "9999TiB")),
         *((("run", "jobs.py", "--max-tasks", n), "--max-tasks") for n in ("0", "-1", "nan", "")),
+        *((("run", "jobs.py", "--halt", n), "--halt") for n in ("", "fail=1", "now,fail=0", "soon,fail=3%%")),
         *((("run", "jobs.py", "--grace", n), "--grace") for n in ("-1", "inf", "nan", "1e308", "9 parsecs", "")),
         (("run", "jobs.py", "--log-level", "loud"), "--log-level"),
         (("run", "jobs.py", "--log-level", ""), "--log-level"),
@@ -277,8 +278,10 @@ def test_head_has_two_lines():
     assert HEAD.count("\n") == 2  # the line numbers above count on it
 
 
-def test_the_most_workers_are_those_of_the_library():
-    from ptss_mp.cli.main import WORKERS_MAX
-    from ptss_mp.pool import WORKERS_MAX as ALLOWED
+def test_the_bounds_are_those_of_the_library():
+    from ptss_mp import declare, pool, retrying
+    from ptss_mp.cli import parsers
 
-    assert WORKERS_MAX == ALLOWED
+    assert parsers.WORKERS_MAX == pool.WORKERS_MAX
+    assert parsers.RETRIES_MAX == retrying.RETRIES_MAX
+    assert (parsers.FILES_MAX, parsers.PROCESSES_MAX) == (declare.FILES_MAX, declare.PROCESSES_MAX)

@@ -84,11 +84,7 @@ def test_a_pool_that_breaks_says_why_once(tmp_path):
 
 def test_a_pool_that_breaks_before_any_job_has_failed(tmp_path):
     """Its first import, in a worker, is harmless; the second, in the warden of the run, is not."""
-    source = (
-        "if os.path.exists('imported'):\n"
-        "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "open('imported', 'w').close()\n"
-    )
+    source = "if os.path.exists('imported'):\n    os.kill(os.getpid(), signal.SIGKILL)\nopen('imported', 'w').close()\n"
     path = jobs_file(tmp_path, source + OK + "@task\ndef waits(ok): ...\n")
     ended = ptss_mp("run", path, "--report", tmp_path / "r.json", cwd=tmp_path)
     assert ended.status == 73, ended

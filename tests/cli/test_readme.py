@@ -33,11 +33,7 @@ def said(program: Path, text: str) -> str:
 
 
 # A program with its output behind it.
-SHOWN = [
-    (text, shown)
-    for (kind, text), (behind, shown) in pairwise(BLOCKS)
-    if (kind, behind) == ("python", "text")
-]
+SHOWN = [(text, shown) for (kind, text), (behind, shown) in pairwise(BLOCKS) if (kind, behind) == ("python", "text")]
 
 
 def test_programs_show_what_they_print():

@@ -150,6 +150,7 @@ def test_a_state_is_written_though_the_report_cannot_be(tmp_path, bell):
 
 # ---- Bad input.
 
+
 def test_a_file_that_cannot_be_read_is_no_fault_of_ours(tmp_path):
     """Regression: it can be opened, and the first read fails."""
     path = jobs_file(tmp_path, "@task\ndef f(): ...\n")
