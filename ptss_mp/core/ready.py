@@ -56,7 +56,8 @@ class ReadyQueue:
         return len(self._run) + len(self._later) + len(heap.main) + len(heap.kept) + len(soft.main) + len(soft.kept)
 
     def __bool__(self) -> bool:
-        return bool(self._run) or len(self) > 0
+        heap, soft = self.heap, self.soft
+        return bool(self._run or heap.main or self._later or heap.kept or soft.main or soft.kept)
 
     # ---- in
 
@@ -189,6 +190,8 @@ class ReadyQueue:
     @property
     def expires_at(self) -> int:
         """The earliest killing deadline of a ready job (a dead entry may make it early, never late)."""
+        if not (self._run or self.heap.main or self._later or self.heap.kept):
+            return NEVER  # so it is four of the five times that a job made at once asks
         key = self._first_to_expire()
         return key >> DUE_SHIFT if key else NEVER
 

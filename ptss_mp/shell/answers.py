@@ -152,7 +152,7 @@ class Answers(Freight):
                 self.offered(bytes(data[at + ANSWERS.size : end]))
             elif count:
                 small = blob <= marker.BLOBS_MAX  # it left the page, where its jobs counted as completed before
-                rows += self.frame(data, at + ANSWERS.size, count, blob, found, self.marked()[0] if small else 0)
+                rows += self.frame(data, at + ANSWERS.size, count, blob, found, self._running() if small else 0)
                 self.flushes += small
             else:
                 self._hello(bytes(data[at + ANSWERS.size : end]))
@@ -161,6 +161,11 @@ class Answers(Freight):
             self.partial = bytearray(data[at:])
             self.need = self.need or ANSWERS.size
             self.grew_at = monotonic_ns()
+
+    def _running(self) -> int:
+        """Return who runs, or has begun since the call; in this order of reading nobody who had ended by then."""
+        words = self.words
+        return words[marker.RUNNING] if words[marker.COMPLETED] == words[marker.NUMBER] else 0
 
     def landed(self, move: Move, answers: dict[int, Answer]) -> list[Row]:
         """A move has ended: return the row that it completes, as `read` does."""
