@@ -205,6 +205,9 @@ class ExecutorView(Maps):
             pool.notice_main(parts_of(call)[0])
         after = self._prerequisites(given, needs)
         future: Future[Any] = Future(job, call, use, now, release, due)
+        start, deadline = given.get("start_time"), given.get("deadline")
+        if isinstance(start, datetime) or isinstance(deadline, datetime):
+            pool.dates.add(future, isinstance(start, datetime), isinstance(deadline, datetime))
         if after:
             future._extra = Extra(tuple(needs), after)
             pool.linked = True

@@ -29,6 +29,7 @@ from .answers import Row as AnswerRow
 from .callbacks import Callbacks
 from .channel import Channel
 from .clock import monotonic_ns
+from .dates import Dates
 from .freight import Move
 from .lateness import Lateness
 from .memfree import MemoryGate
@@ -96,6 +97,7 @@ class Desk:
         self.channels: dict[int, Channel] = {}  # by worker; callers read markers
         self.callbacks = Callbacks(name)
         self.lateness = Lateness(name, self.callbacks)
+        self.dates = Dates()
 
     # ---- any thread
 
@@ -428,6 +430,17 @@ class Desk:
         """Let observers know a step, behind the callbacks of what it settled."""
         for observer in observers:
             observer.take(events, commands)
+
+    def looks_at(self) -> int:
+        """Return the next instant at which the loop is to look around though nothing happens."""
+        return min(self.look_at, self.gate_at, self.lateness.sum_at, self.dates.look_at)
+
+    def look_around(self, now: int) -> None:
+        """Do what is due of that; memory and dates are looked at in every turn."""
+        if now >= self.look_at:
+            self.look(now)
+        if now >= self.lateness.sum_at:
+            self.lateness.sum_up()
 
     def look(self, now: int) -> None:
         """Let observers know what running jobs report, and look again later; without observers that ends."""
