@@ -295,6 +295,9 @@ class ExecutorView(Maps):
                 return born_failed(future, known, args, kwargs, error)
             pool.notice_main(parts_of(future._result)[0])
         after = self._prerequisites(use.scope.options, needs)
+        start, deadline = use.scope.options.get("start_time"), use.scope.options.get("deadline")
+        if isinstance(start, datetime) or isinstance(deadline, datetime):
+            pool.dates.add(future, isinstance(start, datetime), isinstance(deadline, datetime))
         if after:
             future._extra = Extra(tuple(needs), after)
             pool.linked = True

@@ -38,10 +38,7 @@ class Waits(NamedTuple):
 
 
 class TellDeadline(NamedTuple):
-    """Nothing to do: these jobs' deadlines are near, or past (`dues`).  Said so that somebody can tell.
-
-    `status`: soon, critical or exceeded, as `Future.deadline_status`.
-    """
+    """Nothing to do: these jobs' deadlines are "soon", "critical" or "exceeded".  Said so that somebody can tell."""
 
     status: str
     ids: list[int]

@@ -163,7 +163,7 @@ class Crew(Ends):
         self.closed = self.dropping = True
         for container in (
             self.jobs, self.graph.waiting, self.graph.successors, self.graph.heirs, self.delayed, self.ready.current,
-            self.soft, self.tries, self.spent, self.returns,
+            self.soft, self.moved, self.tries, self.spent, self.returns,
             self.telling, self.doomed, self.urging, self.marking, self.dirty,
         ):  # fmt: skip
             container.clear()

@@ -71,9 +71,10 @@ class Ends(Lending):
         now, work = self.now, self.work
         while now >= self._timed_at() and not work.over():
             for job in self.releases.due(now):
-                self._push(job, self.delayed.pop(job))
+                if not self.moved or self.moved.get(job, 0) <= now:  # else that was its old instant (moving.py)
+                    self._push(job, self.delayed.pop(job))
             for job in self.expiries.due(now):
-                if self._worker_of(job) is None:
+                if self._worker_of(job) is None and (job not in self.soft or self.soft[job][0] <= now):
                     self._end(job, "deadline")
             for job in self.ready.expired(now):
                 self._end(job, "deadline", gone=True)
@@ -89,6 +90,8 @@ class Ends(Lending):
         """Tell which deadlines are near, or past."""
         told: dict[str, do.TellDeadline] = {}
         for status, job, due in self.nearing.due(self.now):
+            if job in self.soft and self.soft[job][1] != due:
+                continue  # it has another one by now (moving.py)
             command = told.setdefault(status, do.TellDeadline(status, [], []))
             command.ids.append(job)
             command.dues.append(due)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .job import Row
+from .job import Prerequisite, Row
 
 SENDING = -1  # of Fired.marks: a large answer is on its way, which is not the job's time
 # How an attempt ended by the worker's own word: `AnswerRow.end`.
@@ -144,6 +144,13 @@ class Fired(NamedTuple):
     marks: dict[int, tuple[int, int]]
 
 
+class Redated(NamedTuple):
+    """The wall clock was set; of jobs with dates these are (the job as it was told, its release, its deadline)."""
+
+    now: int
+    rows: Sequence[tuple[Prerequisite, int, int]]
+
+
 class Paused(NamedTuple):
     """Nothing shall start until `Resumed`."""
 
@@ -179,5 +186,5 @@ class Stopped(NamedTuple):
 
 Event = (
     Submitted | Linked | Answered | WorkerReady | Condemned | WorkerDied | Reaped | WardenDied
-    | Recalled | Unfit | Cancelled | Fired | Paused | Resumed | MemoryLooked | Closed | Stopped
+    | Recalled | Unfit | Cancelled | Fired | Redated | Paused | Resumed | MemoryLooked | Closed | Stopped
 )  # fmt: skip

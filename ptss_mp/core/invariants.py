@@ -68,6 +68,7 @@ def _check_jobs(s: Scheduler) -> None:
     assert set().union(*places) == set(s.jobs), "a job is in no container, or a settled one in some"
     sparse: dict[str, dict[int, Any]] = {
         "soft": s.soft, "tries": s.tries, "spent": s.spent, "current": s.ready.current, "heirs": s.graph.heirs,
+        "moved": s.moved,
     }  # fmt: skip
     for name, column in sparse.items():
         assert set(column) <= set(s.jobs), f"{name} remembers settled jobs"

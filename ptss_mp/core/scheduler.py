@@ -22,10 +22,10 @@ from typing import Any
 from ..errors import InternalError
 from . import commands as do
 from . import events as on
-from .arrivals import Arrivals
 from .estimates import Estimates
 from .graph import GOOD
 from .job import DUE_SHIFT, ID_MASK, NEVER, RELEASE_SHIFT, Spec
+from .moving import Moving
 from .restart import RestartWindow
 from .slices import SLICE
 from .table import Worker
@@ -39,7 +39,7 @@ DEPTH = 256  # jobs queued at one worker, as many as the answer page has places:
 ENDS = (GOOD, "failed", "failed", "not_picklable", "not_picklable", "protocol", "deadline", "cancelled", "protocol")
 
 
-class Scheduler(Arrivals):
+class Scheduler(Moving):
     """Decides what runs where and when, and how each job has ended.
 
     Args:
@@ -169,7 +169,7 @@ class Scheduler(Arrivals):
         self.restarts.in_a_row = 0
         last: Spec | None = None
         total = runs = 0
-        plain = not (self.soft or self.tries or self.returns or self.ready.current or self.graph.heirs)
+        plain = not (self.soft or self.moved or self.tries or self.returns or self.ready.current or self.graph.heirs)
         for job, end, started, duration in event.rows:
             if job == worker.job and started + duration > worker.at:
                 continue  # it came after the verdict: the death will settle it
@@ -279,7 +279,7 @@ class Scheduler(Arrivals):
             if not key:
                 break
             job = key & ID_MASK
-            if key < limit and not (soft and job in soft):
+            if soft[job][0] <= now if soft and job in soft else key < limit:
                 if self.work.over():
                     break
                 ready.pop(key)
@@ -362,6 +362,7 @@ _ON: dict[type, Callable[[Scheduler, Any], None]] = {
     on.Unfit: Scheduler._unfit,
     on.Cancelled: Scheduler._cancelled,
     on.Fired: Scheduler._fired,
+    on.Redated: Scheduler._redated,
     on.Paused: Scheduler._paused,
     on.Resumed: Scheduler._resumed,
     on.MemoryLooked: Scheduler._memory_looked,

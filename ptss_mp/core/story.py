@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from .commands import Command, Dispatch, KillWorker, Postpone, Recall, Revoke, Settle, TellDeadline, Waits
-from .events import Answered, Condemned, Event, Linked, Submitted, Unfit, WorkerDied
+from .events import Answered, Condemned, Event, Linked, Redated, Submitted, Unfit, WorkerDied
 from .tokens import Holding
 
 
@@ -28,7 +28,7 @@ def count(events: Sequence[Event], commands: Sequence[Command]) -> int:
     """Return how many lines `narrate` would yield, without making them."""
     lines = 0
     for event in events:
-        if isinstance(event, Submitted | Answered):
+        if isinstance(event, Submitted | Answered | Redated):
             lines += len(event.rows)
         elif isinstance(event, Condemned | Unfit) or (isinstance(event, WorkerDied) and event.job):
             lines += 1
@@ -58,6 +58,9 @@ def narrate(events: Sequence[Event], commands: Sequence[Command]) -> Iterator[Li
                 yield Line(now, job, "answered", event.worker, f"ran {took / 1e6:.3f} ms")
         elif isinstance(event, Condemned):
             yield Line(now, event.job, "condemned", event.worker, event.why)
+        elif isinstance(event, Redated):
+            for was, _, _ in event.rows:
+                yield Line(now, was.id, "redated", 0, "the wall clock was set")
         elif isinstance(event, Unfit):
             yield Line(now, event.job, "not sent", event.worker, "it holds too much")
         elif isinstance(event, WorkerDied) and event.job:

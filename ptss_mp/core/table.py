@@ -56,6 +56,7 @@ class Table:
         workers: their queues hold the jobs that were sent.
         soft: jobs whose key is due at another instant than their killing deadline -> (that, own due).
         tries: failed attempts so far; spent: of jobs that have a budget for each cause, how many of which.
+        moved: delayed jobs whose start was told as a date, when the clock was set meanwhile -> when they are due now.
         returns: deaths of workers in which it was the first in line, and nobody was to blame.
         releases, expiries: when a delayed job is due, and when one that no queue's head tells expires.
         nearing: jobs with a deadline, until there is nothing to tell of it any more.
@@ -73,6 +74,7 @@ class Table:
         self.soft: dict[int, tuple[int, int]] = {}
         self.tries: dict[int, int] = {}
         self.spent: dict[int, dict[str, int]] = {}
+        self.moved: dict[int, int] = {}
         self.returns: dict[int, int] = {}
         self.releases = Timers(self.delayed.__contains__, self.work)
         self.expiries = Timers(self._can_expire, self.work)
@@ -113,6 +115,8 @@ class Table:
         if self.tries:
             self.tries.pop(job, None)
             self.spent.pop(job, None)
+        if self.moved:
+            self.moved.pop(job, None)
         if self.returns:
             self.returns.pop(job, None)
         if self.ready.current:
@@ -132,6 +136,8 @@ class Table:
 
     def _delay(self, job: int, key: int, until: int) -> None:
         self.delayed[job] = key
+        if self.moved and job in self.moved:
+            self.moved[job] = until
         self.releases.push(until, job)
         kills = self._kills_at(job, key)
         if kills != NEVER:

@@ -29,6 +29,7 @@ from .answers import Row as AnswerRow
 from .callbacks import Callbacks
 from .channel import Channel
 from .clock import monotonic_ns
+from .dates import Dates
 from .freight import Move
 from .lateness import Lateness
 from .memfree import MemoryGate
@@ -102,6 +103,7 @@ class Desk:
         self.channels: dict[int, Channel] = {}  # by worker; callers read markers
         self.callbacks = Callbacks(name)
         self.lateness = Lateness(name, self.callbacks)
+        self.dates = Dates()
 
     # ---- any thread
 
@@ -446,6 +448,18 @@ class Desk:
     def put_behind(self, what: Callable[[], object]) -> None:
         """Call `what` on the callback thread, behind the callbacks of what was settled before."""
         self.journal.after(what) if self.journal else self.callbacks.put(what)
+
+    def looks_at(self) -> int:
+        """Return the next instant at which the loop is to look around though nothing happens."""
+        at = min(self.look_at, self.gate_at, self.lateness.sum_at, self.dates.look_at)
+        return min(at, self.releases.wake_at) if self.releases else at
+
+    def look_around(self, now: int) -> None:
+        """Do what is due of that; memory and dates are looked at in every turn."""
+        if now >= self.look_at:
+            self.look(now)
+        if now >= self.lateness.sum_at:
+            self.lateness.sum_up()
 
     def look(self, now: int) -> None:
         """Let observers know what running jobs report, and look again later; without observers that ends."""

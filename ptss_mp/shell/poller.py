@@ -16,7 +16,7 @@ from .clock import monotonic_ns
 
 # Within a turn: the warden's word, answers, room to write, deaths, the clock.
 WARDEN_RANK, ANSWERS_RANK, WRITE_RANK, DEATH_RANK, CLOCK_RANK = range(5)
-AHEAD_NS = 200_000  # a timer is 60 µs late here, a turn takes as long after a sleep; what is left is waited out awake
+AHEAD_NS = 80_000  # a timer is 50 µs late; the rest is waited out awake, less than the slice (kernel.SLICE_NS) allows
 Handler = tuple[int, Callable[[Any], None], Any]
 _ONE = (1).to_bytes(8, sys.byteorder)
 

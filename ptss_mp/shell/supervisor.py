@@ -99,9 +99,7 @@ class Supervisor(Desk):
 
     def _turn(self) -> None:
         at = min(self.core.wake_at, self.unexplained or NEVER, self.quit_at, self.warden_by)
-        at = min(at, self.look_at, self.measure_at, self.gate_at, self.stuck_at, self.lateness.sum_at)
-        if self.releases:
-            at = min(at, self.releases.wake_at)
+        at = min(at, self.measure_at, self.stuck_at, self.looks_at())
         for _, handle, what in self.poller.ready(at, self.busy, self.core.releases.next_at):
             handle(what)
         if self.halted:
@@ -111,6 +109,8 @@ class Supervisor(Desk):
         if self.releases:
             self.releases.turn()
         self.events += self.taken()
+        if self.dates.look_at != NEVER:
+            self.events[:0] = self.dates.look(self.core)
         if self.events and not self.broken:
             events, self.events = self.events, []  # what obeying brings about is told in the next turn
             commands = self.core.step(events)
@@ -359,10 +359,7 @@ class Supervisor(Desk):
         if now >= self.warden_by:
             limit = f"{self.core.start_timeout_ns / 1e9:g} s (start_timeout)"
             self._break(f"the warden is not ready after {limit}: what it preloads hangs, or needs longer")
-        if now >= self.look_at:
-            self.look(now)
-        if now >= self.lateness.sum_at:
-            self.lateness.sum_up()
+        self.look_around(now)
         if now >= self.measure_at:
             self._keep_measuring(now)
         if now >= self.stuck_at:

@@ -12,16 +12,16 @@ class Turns:
     def __init__(self):
         self.taken, self._began, self._ready = [], None, Poller.ready
 
-        def ready(poller, at, busy):
-            return self._around(poller, at, busy)
+        def ready(poller, at, busy, exact):
+            return self._around(poller, at, busy, exact)
 
         Poller.ready = ready
 
-    def _around(self, poller, at, busy):
+    def _around(self, poller, at, busy, exact):
         if self._began:
             cpu, wall = self._began
             self.taken.append((time.thread_time_ns() - cpu, time.monotonic_ns() - wall))
-        found = self._ready(poller, at, busy)
+        found = self._ready(poller, at, busy, exact)
         self._began = time.thread_time_ns(), time.monotonic_ns()
         return found
 

@@ -406,6 +406,18 @@ class Auditor:
     def _ev_Fired(self, event: Any) -> None:
         self.marks = event.marks
 
+    def _ev_Redated(self, event: Any) -> None:
+        for was, release, due in event.rows:
+            job = self.jobs[was.id]
+            if job.status or job.where:
+                continue
+            if job.release > event.now:  # else it was released
+                job.not_before = job.release = release
+                job.order = (job.order[0], release, job.id)
+            job.kills = due if job.kills == job.due else job.kills
+            if due != job.due:
+                job.due, job.told = due, ""
+
     def _ev_Paused(self, event: Any) -> None:
         self.paused = True
 

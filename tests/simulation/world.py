@@ -16,7 +16,7 @@ from typing import Any
 from ptss_mp.core import commands as cmd
 from ptss_mp.core import events as ev
 from ptss_mp.core import invariants
-from ptss_mp.core.job import NEVER, Prerequisite, Row, Spec
+from ptss_mp.core.job import NEVER, Prerequisite, Row, Spec, State
 from ptss_mp.core.restart import Retries
 from ptss_mp.core.scheduler import Scheduler
 
@@ -75,6 +75,7 @@ class World:
         self.seed, self.rng = seed, Random(seed)
         self.more = Random(f"{SALT}:{seed}")  # of what came later, so that older seeds keep their histories
         self.slices, self.latest = Random(f"slices:{seed}"), Random(f"{SALT}:{seed}:2")
+        self.dates = Random(f"dates:{seed}")
         self.p_unfinished = self.latest.choice((0, 0, 0, 0.05, 0.4))
         self.swarm = swarm = Swarm.draw(self.rng, seed, self.more, self.slices)
         rules = {
@@ -145,6 +146,8 @@ class World:
             begin, length = self.more.randrange(swarm.span_ns + 1), self.more.randrange(swarm.span_ns // 4 + 1)
             self.after(begin, lambda: self.tell(ev.MemoryLooked(self.now, True)))
             self.after(begin + length, lambda: self.tell(ev.MemoryLooked(self.now, False)))
+        for _ in range(self.dates.choice((0, 0, 1, 4))):
+            self.after(self.dates.randrange(swarm.span_ns + 1), self._set_clock)
         chaos = swarm.span_ns * 2 + 50 * MS
         if swarm.end != "close":
             self.after(rng.randrange(chaos), self._end)
@@ -228,6 +231,25 @@ class World:
             if self.lucky(swarm.p_cancel):
                 self.after(rng.randrange(rng.choice((1, 5, 60)) * MS), lambda j=job: self._cancel([j]))
         self.tell(ev.Submitted(self.now, rows))
+
+    def _set_clock(self) -> None:
+        """Somebody sets the wall clock: some jobs' instants were told as dates, of those that wait."""
+        core, dates = self.core, self.dates
+        if self.events and type(self.events[0]) is ev.Redated:
+            return
+        waiting = [job for job in core.jobs if core.state_of(job) is not State.SENT]
+        by, rows = dates.randrange(-50, 50) * MS + dates.randrange(MS), []
+        for job in sorted(dates.sample(waiting, min(len(waiting), dates.randint(1, 20)))):
+            release, due = was = self.edges[job]
+            if release > core.now:
+                release = max(1, release - by)
+            if due != NEVER:  # a date itself, or counted from one
+                due = max(1, due - by)
+            self.edges[job] = release, due
+            plan = self.plans[job]
+            plan.kills = plan.kills if plan.kills == NEVER else due
+            rows.append((Prerequisite(job, "", *was), release, due))
+        self.events.insert(0, ev.Redated(core.now, rows))  # before the core hears that time has passed
 
     def _tell_part(self, row: Row, told: int) -> None:
         """Tell of a job one prerequisite, and soon the next, as the shell does with thousands."""
