@@ -156,17 +156,17 @@ class Course:
         self._done = Done(rule.table) if rule.table else None
         # From its first slot on the monotonic clock counts, where no timetable does; who begins now begins so.
         self._by_monotonic = not rule.table and start is None
-        self._set(self._first(now))
+        self._set(self._first(now, LATE_NS))  # what is just past is on time: who says "from now on" means it
 
     # ---- slots
 
-    def _first(self, now: int) -> Slot | None:
-        """Return the first slot from `start` on; what was before there was a task was not missed by it."""
+    def _first(self, now: int, grace: int) -> Slot | None:
+        """Return the first slot from `start` on that is to come, or past by no more than `grace`."""
         wall = now + self.offset
         start = wall if self.start is None else self.start
-        if self.rule.table:  # what is just past is on time: who says "from now on" means it
-            return self._listed(max(start, wall - LATE_NS) - 1)
-        if wall - start > LATE_NS:
+        if self.rule.table:
+            return self._listed(max(start, wall - grace) - 1)
+        if wall - start > grace:
             every = self.rule.every_ns
             start = start - (start - wall) // every * every if every else wall
         return Slot(start, start - self.offset)
@@ -213,7 +213,7 @@ class Course:
             return
         if self.by_wall:
             # Set back, earlier slots than the pending one may come (again); one that has come stays pending.
-            first = self._first(now) if back else None
+            first = self._first(now, 0) if back else None
             wall = min(self.slot.wall, first.wall) if first else self.slot.wall
             self._set(Slot(wall, wall - offset))
         elif self.slot.at > now:
