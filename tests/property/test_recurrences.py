@@ -145,7 +145,7 @@ class Auditor:
     def take(self, actions):
         for action in actions:
             books = self.books[action.course]
-            assert not (books.held or books.dropped or self.paused)
+            assert not any((books.held, books.dropped, self.paused))
             if isinstance(action, Skipped):
                 assert action.first <= action.last
                 assert action.why
@@ -265,9 +265,9 @@ def some_act(dice):
     return (name, dice.randrange(9)) if name in ("end", "drop") else (name,)
 
 
-@pytest.mark.parametrize("block", range(12))
+@pytest.mark.parametrize("block", range(8))
 def test_any_history(block):
-    for seed in range(block * 60, block * 60 + 60):
+    for seed in range(block * 50, block * 50 + 50):
         dice = random.Random(seed)
         tasks = [some_rule(dice) for _ in range(dice.randint(1, 3))]
         history = [some_act(dice) for _ in range(dice.randint(1, 60))]
