@@ -76,7 +76,7 @@ def _cronsim() -> Any:
 
 
 class CronTable:
-    """The slots of a cron line in a zone (core.recurrence.Timetable).
+    """The slots of a cron line in a zone (core.done.Timetable).
 
     Raises:
         InvalidType: no text.

@@ -2,12 +2,11 @@
 
 import pytest
 
+from ptss_mp.core.done import SPANS_MAX, Done
 from ptss_mp.core.job import NEVER
 from ptss_mp.core.recurrence import (
     COURSES,
     RUN_ALL_MAX,
-    SPANS_MAX,
-    Done,
     Recurrences,
     Release,
     Replace,
