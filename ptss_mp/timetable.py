@@ -113,13 +113,14 @@ class CronTable:
         local = utc(wall).astimezone(self.zone)
         if local.fold:  # local times after this one have come already, an hour ago
             local = utc(wall).astimezone(UTC) + (local.replace(fold=0).utcoffset() or timedelta())
-        for at in self._placed(local.replace(tzinfo=None) + timedelta(minutes=1), True):
+        this_minute_too = local.replace(tzinfo=None) + timedelta(minutes=1)
+        for at in self._placed(this_minute_too, True):
             if at <= wall:
                 return at
         return wall
 
     def _placed(self, local: datetime, reverse: bool) -> Iterator[int]:
-        """Yield the instants of the local times from one on."""
+        """Yield the instants of the local times of the line after one, or before it; some may be equal."""
         for naive in self._parse(self.line, local, reverse=reverse):
             there = naive.replace(tzinfo=self.zone)
             at = wall_ns(there)

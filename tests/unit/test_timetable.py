@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta, timezone
-from itertools import islice, product
+from itertools import islice, pairwise, product
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -62,21 +62,21 @@ def test_lines_with_fixed_hours_are_as_cronsim_has_them(name):
 @pytest.mark.parametrize("name", CHANGES)
 def test_each_local_time_once_and_what_is_left_out_right_after(name):
     """By brute force: go through the minutes of the world, and keep what the words of the promise say."""
-    there = ZoneInfo(name)
-    for line, change in product(FIXED + STARRED, map(at, CHANGES[name])):
-        first, minutes = change - timedelta(hours=27), 56 * 60
-        locals_ = [(first + timedelta(minutes=i)).astimezone(there).replace(tzinfo=None) for i in range(minutes)]
-        matching = matches(line, locals_[0] - timedelta(hours=26), locals_[-1] + timedelta(hours=2))
-        expected, seen = [], set(locals_[:1])
-        for i in range(1, minutes):
-            before, now = locals_[i - 1], locals_[i]
-            new = now not in seen and now in matching
-            left_out = any(before + timedelta(minutes=k) in matching for k in range(1, gap(before, now)))
-            if new or left_out:
-                expected.append(first + timedelta(minutes=i))
+    there, minutes = ZoneInfo(name), 56 * 60
+    for change in map(at, CHANGES[name]):
+        first = change - timedelta(hours=27)
+        local = [(first + timedelta(minutes=i)).astimezone(there).replace(tzinfo=None) for i in range(minutes)]
+        seen, meant = set(local[:1]), []  # the local times that each minute stands for
+        for before, now in pairwise(local):
+            meant.append({before + timedelta(minutes=k) for k in range(1, gap(before, now))})
+            if now not in seen:
+                meant[-1].add(now)
             seen.add(now)
-        got = islice(each(CronTable(line, name), wall_ns(first)), len(expected))
-        assert [utc(wall) for wall in got] == expected, line
+        for line in FIXED + STARRED:
+            matching = matches(line, local[0] - timedelta(hours=26), local[-1] + timedelta(hours=2))
+            expected = [first + timedelta(minutes=i) for i, these in enumerate(meant, 1) if these & matching]
+            got = islice(each(CronTable(line, name), wall_ns(first)), len(expected))
+            assert [utc(wall) for wall in got] == expected, line
 
 
 def gap(before, now):
