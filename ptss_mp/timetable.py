@@ -15,12 +15,13 @@ from itertools import islice
 from typing import Any
 
 from .errors import InvalidOption, InvalidType
-from .units import aware, duration_ns, whole
+from .units import duration_ns, moment, whole
 
 COUNT_MAX = 10_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _US = timedelta(microseconds=1)
-_LAST = datetime(9990, 1, 1, tzinfo=UTC)  # beyond it there are no dates to calculate with
+# Python has the years 1 to 9999; cronsim looks fifty years ahead or back, a zone a day.
+_FIRST, _LAST = datetime(100, 1, 1, tzinfo=UTC), datetime(9900, 1, 1, tzinfo=UTC)
 
 
 def wall_ns(at: datetime) -> int:
@@ -75,7 +76,7 @@ def _cronsim() -> Any:
 
 
 class CronTable:
-    """The slots of a cron line in a zone (core.recurrence.Timetable).
+    """The slots of a cron line in a zone (core.done.Timetable).
 
     Raises:
         InvalidType: no text.
@@ -99,6 +100,8 @@ class CronTable:
 
     def after(self, wall: int) -> int | None:
         """Return the first slot after an instant, ns since 1970; None if none follows within fifty years."""
+        if wall >= wall_ns(_LAST):
+            return None
         local = utc(wall).astimezone(self.zone).replace(tzinfo=None)
         for at in self._placed(local, False):
             if at > wall:
@@ -110,20 +113,19 @@ class CronTable:
         local = utc(wall).astimezone(self.zone)
         if local.fold:  # local times after this one have come already, an hour ago
             local = utc(wall).astimezone(UTC) + (local.replace(fold=0).utcoffset() or timedelta())
-        for at in self._placed(local.replace(tzinfo=None) + timedelta(minutes=1), True):
+        this_minute_too = local.replace(tzinfo=None) + timedelta(minutes=1)
+        for at in self._placed(this_minute_too, True):
             if at <= wall:
                 return at
         return wall
 
     def _placed(self, local: datetime, reverse: bool) -> Iterator[int]:
-        """Yield the instants of the local times from one on."""
+        """Yield the instants of the local times of the line after one, or before it; some may be equal."""
         for naive in self._parse(self.line, local, reverse=reverse):
             there = naive.replace(tzinfo=self.zone)
             at = wall_ns(there)
             if utc(at).astimezone(self.zone).replace(tzinfo=None) != naive:
                 at = self._after_gap(at, there)
-            if at >= wall_ns(_LAST):
-                return
             yield at
 
     def _after_gap(self, at: int, there: datetime) -> int:
@@ -159,16 +161,19 @@ def next_runs(
 
     Raises:
         InvalidOption: neither or both of cron and interval; no cron line, or a date that never comes; no such zone;
-            cronsim is not there (`pip install 'ptss_mp[cron]'`).
+            a start without zone, or far from all calendars; cronsim is not there (`pip install 'ptss_mp[cron]'`).
         InvalidType: a value of a wrong kind.
     """
     whole(count, "count", 1, COUNT_MAX)
     if (cron is None) == (interval is None):
         raise InvalidOption("next_runs takes either cron or interval")
-    if start is not None and not isinstance(start, datetime):
-        raise InvalidType(f"start must be an aware datetime, not {type(start).__name__}")
     there = zone(tz)
-    first = datetime.now(UTC) if start is None else aware(start, "start").astimezone(UTC)
+    if start is None:
+        start = datetime.now(UTC)
+    moment(start, "start")
+    if not _FIRST <= start < _LAST:
+        raise InvalidOption(f"start must lie in the years {_FIRST.year} to {_LAST.year - 1}, not {start.year}")
+    first = start.astimezone(UTC)
     if cron is not None:
         runs = list(islice(_each(CronTable(cron, tz), wall_ns(first)), count))
     else:

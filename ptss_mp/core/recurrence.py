@@ -22,28 +22,18 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from .done import Done, Timetable
 from .job import NEVER
 from .restart import drawn
 
 LATE_NS = 1_000_000_000  # what is later was missed: a collection of garbage or a busy machine is no reason
 RUN_ALL_MAX = 1_000  # missed slots that `misfire="run_all"` makes up for, the last ones; a set clock may miss millions
-SPANS_MAX = 100  # of slots that had their run: each pause may leave a gap; then the one farthest away is forgotten
 NOW = 1  # an instant that has come; a timer set to 0 is none
 MISSED, NOT_OVER = "missed", "the run before it is not over"  # why a slot brings no run
 COURSES = 100  # looked at in one turn: 2 ms; and actions after which a turn stops
 AT_ONCE_MAX = 1_000  # runs of a task that may go on at once (`overlap="allow"`)
-
-
-class Timetable(Protocol):
-    """Slots of the wall clock, ns since 1970."""
-
-    def after(self, wall: int) -> int | None:
-        """Return the first slot after an instant, None if none follows."""
-
-    def before(self, wall: int) -> int:
-        """Return the last slot not after an instant; the instant itself if there is none."""
 
 
 class Rule(NamedTuple):
@@ -93,47 +83,11 @@ class Skipped(NamedTuple):
 Action = Release | Replace | Skipped
 
 
-class Done:
-    """The slots of a timetable without those that had their run; these are kept as spans without a gap."""
-
-    def __init__(self, table: Timetable) -> None:
-        self.table = table
-        self._spans: list[tuple[int, int]] = []  # first and last slot; no two have a slot in common
-
-    def after(self, wall: int) -> int | None:
-        """Return the first slot after an instant that had no run."""
-        found = self.table.after(wall)
-        while found is not None and (span := self._span(found)):
-            found = self.table.after(span[1])
-        return found
-
-    def before(self, wall: int) -> int:
-        """Return the last slot not after an instant that had no run; there is one."""
-        found = self.table.before(wall)
-        while span := self._span(found):
-            found = self.table.before(span[0] - 1)
-        return found
-
-    def add(self, first: int, last: int, now: int) -> None:
-        """Take note that all slots from `first` to `last` had their run, by the wall clock at `now`."""
-        if left := self._span(self.table.before(first - 1)):
-            first = left[0]
-        after = self.table.after(last)
-        if after is not None and (right := self._span(after)):
-            last = right[1]
-        self._spans = [span for span in self._spans if not first <= span[0] <= last]
-        self._spans.append((first, last))
-        if len(self._spans) > SPANS_MAX:
-            self._spans.remove(max(self._spans, key=lambda span: max(span[0] - now, now - span[1])))
-
-    def _span(self, wall: int) -> tuple[int, int] | None:
-        return next((span for span in self._spans if span[0] <= wall <= span[1]), None)
-
-
 class Course:
     """The slots and runs of one task.
 
     Attributes:
+        start: no slot before it, of the wall clock; None: from now on.
         slot: the next one; None if none follows, or if that hangs on the end of a run.
         fire_at: when it is to be looked at: the jitter after it.
         noted_at: for when that is noted (`Recurrences`).
@@ -157,17 +111,17 @@ class Course:
         self._done = Done(rule.table) if rule.table else None
         # From its first slot on the monotonic clock counts, where no timetable does; who begins now begins so.
         self._by_monotonic = not rule.table and start is None
-        self._set(self._first(now))
+        self._set(self._first(now, LATE_NS))  # what is just past is on time: who says "from now on" means it
 
     # ---- slots
 
-    def _first(self, now: int) -> Slot | None:
-        """Return the first slot from `start` on; what was before there was a task was not missed by it."""
+    def _first(self, now: int, grace: int) -> Slot | None:
+        """Return the first slot from `start` on that is to come, or past by no more than `grace`."""
         wall = now + self.offset
         start = wall if self.start is None else self.start
-        if self.rule.table:  # what is just past is on time: who says "from now on" means it
-            return self._listed(max(start, wall - LATE_NS) - 1)
-        if wall - start > LATE_NS:
+        if self.rule.table:
+            return self._listed(max(start, wall - grace) - 1)
+        if wall - start > grace:
             every = self.rule.every_ns
             start = start - (start - wall) // every * every if every else wall
         return Slot(start, start - self.offset)
@@ -233,7 +187,7 @@ class Course:
             return
         if self.by_wall:
             # Set back, earlier slots than the pending one may come (again); one that has come stays pending.
-            first = self._first(now) if back else None
+            first = self._first(now, 0) if back else None
             wall = min(self.slot.wall, first.wall) if first else self.slot.wall
             self._set(Slot(wall, wall - offset))
         elif self.slot.at > now:
