@@ -99,6 +99,8 @@ class CronTable:
 
     def after(self, wall: int) -> int | None:
         """Return the first slot after an instant, ns since 1970; None if none follows within fifty years."""
+        if wall >= wall_ns(_LAST):
+            return None
         local = utc(wall).astimezone(self.zone).replace(tzinfo=None)
         for at in self._placed(local, False):
             if at > wall:
