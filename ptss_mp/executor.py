@@ -88,7 +88,8 @@ class Executor(ExecutorView):
         pool.keep_journal(checked_journal(journal, resume, on_interrupted))
         pool.base = base
         super().__init__(pool, Options(), base, rules(base), None)
-        weakref.finalize(self, pool.close_down, False).atexit = False
+        pool.dropped = weakref.finalize(self, pool.close_down, False)
+        pool.dropped.atexit = False
 
     def __repr__(self) -> str:
         return f"<Executor {self._pool.name}, {self.state}, {self._max_workers} workers>"

@@ -72,6 +72,7 @@ class Pool(Supervisor):
         self.max_pending = max_pending
         self.pid = 0
         self.held = False  # paused, or to be from the start
+        self.dropped: weakref.finalize[Any, Any] | None = None  # what ends a pool whose Executor nobody holds any more
         self.views_ended = False  # some view was shut down: `submit` looks closer
         if max_pending is not None:
             self.room = threading.Condition()
@@ -108,8 +109,8 @@ class Pool(Supervisor):
         """Settle what is left, and forget names: nobody can ask for one any more, and each leads back here."""
         super().settle_all()
         if self.releases:
-            self.releases.closed = True
-            self.releases.turn()  # the last runs are over
+            self.releases.end()
+        self._forget_executor()
         self.ended_order.clear()
         self.ended_names.clear()
 
@@ -261,6 +262,13 @@ class Pool(Supervisor):
                 self.releases.close()
         if started:
             self.control(lambda now: on.Closed(now, drop))
+        else:
+            self._forget_executor()
+
+    def _forget_executor(self) -> None:
+        """Drop what would end this pool: it holds the pool, and that holds what a task's callback refers to."""
+        if self.dropped:
+            self.dropped.detach()
 
     def stop(self, grace_ns: int, saving: Saving | None = None) -> None:
         """Accept nothing more; what runs has the grace; `saving` learns what has not run.  Does not wait."""

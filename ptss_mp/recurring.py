@@ -6,6 +6,7 @@ the loop thread makes the Futures of a run: one for the task, one for each task 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections import deque
@@ -196,7 +197,7 @@ class Releases:
             number = len(self.tasks) + 1
             course = self.core.course(number, rule, now, offset, _start(given.get("start_time"), now + offset))
             if course.slot is None:
-                raise InvalidOption(f"{entry.use.name!r} would never run: its first instant lies after until")
+                raise InvalidOption(f"{entry.use.name!r} would never run: it has no slot between its start and until")
             entry.root = Root(number, course, entry.use.name)
         self.tasks[entry.use.name] = handle
         root = entry.root
@@ -300,6 +301,12 @@ class Releases:
         for handle in list(self.tasks.values()):
             if handle._entry.root and owned(handle._entry.use):
                 self.cancel(handle._entry, False)
+
+    def end(self) -> None:
+        """Take note of the last runs; the loop has ended."""
+        self.closed = True
+        with contextlib.suppress(Exception):  # of a loop that has failed for what would fail here again
+            self.turn()
 
     def settled(self, run: Run, future: Future[Any]) -> None:
         """Take note that a job of a run is being settled (whoever settles it)."""

@@ -42,6 +42,7 @@ _RUNNING = State.RUNNING  # on 3.11 a member of an enumeration is a descriptor: 
 _SCALARS = frozenset((int, float, bool, type(None)))
 _TEXTS = frozenset((str, bytes))
 _NUMBERS = frozenset((int, float))
+_OF_THE_CALL = Options(args=None, kwargs=None, after=None)  # pickled and looked up by `add`: nobody keeps the originals
 
 
 class Snapshot(NamedTuple):
@@ -205,7 +206,8 @@ class ExecutorView(Maps):
         rule = rule_of(merged)
         self._check_scopes()
         pool.check()
-        use = ExecutorView(pool, self._given | given, merged, rules(merged), self)._use(fn)
+        kept = self._given | given | _OF_THE_CALL
+        use = ExecutorView(pool, kept, merged | _OF_THE_CALL, rules(merged), self)._use(fn)
         with pool.lock:
             if pool.releases is None:
                 pool.releases = Releases(pool)
@@ -331,6 +333,9 @@ class ExecutorView(Maps):
             else:
                 raise InvalidType(f"after takes Futures, Tasks and names, not {type(item).__name__}")
         for future in found:
+            if isinstance(future, Recurring):
+                what = "a Recurring is an argument of add alone; its last job is found by its name, in `after`"
+                raise InvalidType(f"{what}: {future.name!r}")
             if not isinstance(future, Future) or future._use.pool is not self._pool:
                 raise InvalidType("a prerequisite must be a Future of this executor; this one is of another")
         return tuple(found)

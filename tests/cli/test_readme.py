@@ -37,7 +37,7 @@ SHOWN = [(text, shown) for (kind, text), (behind, shown) in pairwise(BLOCKS) if 
 
 
 def test_programs_show_what_they_print():
-    assert len(SHOWN) == 4
+    assert len(SHOWN) == 5
 
 
 @pytest.mark.parametrize("number", range(len(SHOWN)))

@@ -1419,3 +1419,41 @@ def grown(held: list[int], _: Any = None) -> int:
     """Append to a list; return how long it was."""
     held.append(0)
     return len(held) - 1
+
+
+# ---- of the tests of recurrence
+
+
+def counted(path: str) -> int:
+    """Add a line to a file; return how many there are."""
+    note(path, os.getpid())
+    return len(Path(path).read_text().splitlines())
+
+
+def moody(path: str) -> int:
+    """Go wrong in another way each time, then well."""
+    number = counted(path)
+    if number == 1:
+        raise ValueError("first")
+    if number == 2:
+        os.abort()
+    if number == 3:
+        time.sleep(HANG)
+    if number == 4:
+        sys.exit(4)
+    return number
+
+
+def described(what: Any, *_: Any) -> str:
+    """Tell how an Outcome ended, or the value."""
+    return str(getattr(what, "status", what))
+
+
+@task(timeout="1h", priority=3, args=(20,), interval="50ms", max_runs=2)
+def twice_doubled(x: int) -> int:
+    return 2 * x
+
+
+@task
+def plain_task(*values: int) -> int:
+    return sum(values)

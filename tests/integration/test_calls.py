@@ -28,6 +28,7 @@ def first_outcome(ex):
 # What the call comes to; what is not named here is called without arguments.
 HOW = {
     "submit": lambda ex: ex.submit(deeds.double, 1),
+    "add": lambda ex: ex.add(deeds.double, "added", args=(1,)),
     "map": lambda ex: ex.map(deeds.double, [1]),
     "map_outcomes": first_outcome,
     "with": enter,
@@ -35,6 +36,7 @@ HOW = {
     "join": lambda ex: ex.join(CAP_S),
     "options": lambda ex: ex.options(priority=1),
     "state": lambda ex: ex.state,
+    "tasks": lambda ex: ex.tasks,
     "stop": lambda ex: ex.stop(0),
     "story": lambda ex: ex.story(ex.told),
     "subscribe": lambda ex: ex.subscribe(print).close(),
