@@ -85,7 +85,7 @@ class Journal:
         self._put_settled = 0
         self._put_bytes = self._done_bytes = 0
         self._failing_at = self._closing_at = self._begun_at = 0
-        self._said = ("", -REPEAT_S)
+        self._said, self._told = ("", -REPEAT_S), False  # the last fault, and when; that it goes by is to be told
         self._held = False  # the loop was told to start nothing
 
     # ------------------------------------------------------------------ the beginning (the thread that starts the pool)
@@ -126,14 +126,19 @@ class Journal:
         with self._asking, self._reading() as lookup:
             times = lookup.claim(key)
             if given and times > 1:
-                lookup.unclaim(key)
+                lookup.unclaim(key, times)
                 raise InvalidOption(f"key {key!r} was given before in this run: a key serves one job")
         return key if given else numbered(key, times)
 
-    def unclaim(self, key: str) -> None:
-        """Take a claim back: the job was refused."""
+    def unclaim(self, key: str, given: bool) -> None:
+        """Take a claim back: the job was refused.
+
+        Args:
+            key, given: what `claim` returned and was given.
+        """
+        base, _, number = (key, "", "") if given else key.partition("#")
         with self._asking, self._reading() as lookup:
-            lookup.unclaim(key)
+            lookup.unclaim(base, int(number or 1))
 
     def settled(self, key: str, name: str) -> Outcome[Any] | None:
         """Return the outcome of a job that is not to be run, for an earlier run has settled it.
@@ -322,6 +327,8 @@ class Journal:
             self._retry.wait(PAUSES_S[0])
         while True:
             try:
+                if None in batch and self._started:
+                    self._started.probe()
                 db = db or store.reopened(self.path)
                 with store.transaction(db):
                     store.put_jobs(db, rows)
@@ -398,7 +405,7 @@ class Journal:
         self._failing_at = self._failing_at or now
         self.failing = self._fault(what)
         if self._said[0] != what or now / 1e9 - self._said[1] > REPEAT_S:
-            self._said = what, now / 1e9
+            self._said, self._told = (what, now / 1e9), True
             text = "%s; no job is accepted or started until it can be, what runs goes on"
             self._desk.callbacks.log(ERROR, text, self.failing)
         self._desk.wake()
@@ -410,7 +417,9 @@ class Journal:
         if self.failing:
             assert self._desk
             self.failing, self._failing_at = "", 0
-            self._desk.callbacks.log(WARNING, "journal %r can be written again", self.path)
+            if self._told:
+                self._told = False
+                self._desk.callbacks.log(WARNING, "journal %r can be written again", self.path)
             self._desk.wake()
 
     def _is_hopeless(self) -> bool:
