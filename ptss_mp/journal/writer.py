@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING, Any
 
 from .. import wire
 from ..core import events as on
-from ..errors import InvalidOption, PoolBroken
+from ..errors import PoolBroken
 from ..future import CALL, Future
 from ..keyed import Keyed
-from ..keys import numbered
-from ..outcome import Outcome, Status, instant_text
+from ..outcome import instant_text
 from ..shell.clock import difference, monotonic_ns
 from ..shell.report import Report
 from . import started, store
-from .entry import ACCEPTED, AGAIN, SETTLED, STARTED, Damaged, outcome_of, row_of
-from .opening import Opened, reason
+from .asking import Asking
+from .entry import ACCEPTED, SETTLED, STARTED, row_of
+from .opening import Opened
 from .place import refused
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ PATIENCE_S = 10.0  # a pool that is to end gives up once it could not write for 
 REPEAT_S = 10.0  # what was said is not said again so soon
 
 
-class Journal:
+class Journal(Asking):
     """What a pool keeps on disk.  Constructing opens nothing.
 
     Args:
@@ -63,7 +63,7 @@ class Journal:
     """
 
     def __init__(self, path: str, resume: bool | str, rerun: bool) -> None:
-        self.path, self.resume, self.rerun = path, resume, rerun
+        super().__init__(path, resume, rerun)
         self.failing = self.lost = ""
         self.program: tuple[str, str | None] = (_main(), None)
         self.before: tuple[str | None, str | None] = (None, None)
@@ -74,13 +74,11 @@ class Journal:
 
     def _clear(self) -> None:
         self._opened: Opened | None = None
-        self._lookup: store.Lookup | None = None
         self._started: started.Started | None = None
-        self._asking = threading.Lock()
         self._room = threading.Condition()
         self._retry = threading.Event()
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._base = self._run_number = 0
+        self._run_number = 0
         self._put_started = self._done_started = 0  # lines of `started`: the loop's count, the writer's
         self._put_settled = 0
         self._put_bytes = self._done_bytes = 0
@@ -112,65 +110,6 @@ class Journal:
         self._thread.start()
 
     # ------------------------------------------------------------------ submitting threads
-
-    def claim(self, key: str, given: bool) -> str:
-        """Return the key of a new job: a default one is numbered if it was there before.
-
-        Args:
-            given: by `key=`.
-
-        Raises:
-            InvalidOption: a given key was given before, in this run.
-            JournalError: the journal cannot be asked.
-        """
-        with self._asking, self._reading() as lookup:
-            times = lookup.claim(key)
-            if given and times > 1:
-                lookup.unclaim(key, times)
-                raise InvalidOption(f"key {key!r} was given before in this run: a key serves one job")
-        return key if given else numbered(key, times)
-
-    def unclaim(self, key: str, given: bool) -> None:
-        """Take a claim back: the job was refused.
-
-        Args:
-            key, given: what `claim` returned and was given.
-        """
-        base, _, number = (key, "", "") if given else key.partition("#")
-        with self._asking, self._reading() as lookup:
-            lookup.unclaim(base, int(number or 1))
-
-    def settled(self, key: str, name: str) -> Outcome[Any] | None:
-        """Return the outcome of a job that is not to be run, for an earlier run has settled it.
-
-        Raises:
-            JournalError: the journal cannot be asked, or its row makes no sense.
-        """
-        if not (self.resume and self._base):
-            return None
-        with self._asking, self._reading() as lookup:
-            found = lookup.find(key)
-        if found is None or found.status is None or found.status in AGAIN or found.job > self._base:
-            return None
-        if found.status != "succeeded" and (self.resume == "failed" or (self.rerun and found.status == "interrupted")):
-            return None
-        try:
-            outcome = outcome_of(found, name, key)
-            never = outcome.status is Status.NOT_PICKLABLE and not outcome.attempts  # a call that could not be pickled
-            return None if never else outcome
-        except Damaged as error:
-            raise refused(self.path, "bad", f"its row of job {found.job} is damaged: {error}") from None
-
-    @contextlib.contextmanager
-    def _reading(self) -> Any:
-        if self._lookup is None:
-            raise refused(self.path, "io", "it is closed")
-        try:
-            yield self._lookup
-        except sqlite3.Error as error:
-            raise refused(self.path, reason(error), f"it cannot be read: {error}") from None
-        except UnicodeDecodeError as error:
-            raise refused(self.path, "bad", f"it holds a text that is none: {error}") from None
 
     def accept(self, future: Future[Any]) -> None:
         """Put a new job in; wait while too much is not on disk.
@@ -251,11 +190,6 @@ class Journal:
     def remember_slot(self, name: str, slot: str, anchor: str | None = None) -> None:
         """Note the last scheduled slot of a recurring task (ISO 8601 with Z), and its anchor if that is new."""
         self._queue.put((name, anchor, slot))
-
-    def slots(self) -> dict[str, tuple[str | None, str | None]]:
-        """Return (anchor, last slot) of each recurring task that the journal knew when it was opened, or knows now."""
-        with self._asking, self._reading() as lookup:
-            return dict(lookup.slots())
 
     @property
     def is_stuck(self) -> bool:
@@ -469,8 +403,10 @@ class Journal:
 
     def _close(self, db: sqlite3.Connection | None) -> None:
         """Let go of everything.  What `started` says stays if the database does not have it."""
-        with self._asking:
-            self._close_reader()
+        self._ask_no_more()
+        if self._started:
+            self._started.close()
+            self._started = None
         if db:
             with contextlib.suppress(sqlite3.Error):
                 db.close()
@@ -479,14 +415,6 @@ class Journal:
                 started.remove(self.path)
         if self._opened:
             self._opened.place.close()
-
-    def _close_reader(self) -> None:
-        if self._lookup:
-            self._lookup.close()
-            self._lookup = None
-        if self._started:
-            self._started.close()
-            self._started = None
 
 
 def _main() -> str:
