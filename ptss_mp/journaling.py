@@ -49,7 +49,7 @@ def take_back(future: Keyed[Any]) -> None:
     use = future._use
     if use.pool.journal:
         given = use.scope.options.get("key") is not None
-        use.pool.journal.unclaim(future._key if given else future._key.partition("#")[0])
+        use.pool.journal.unclaim(future._key, given)
 
 
 def check_kept(use: Use, needs: Iterable[Future[Any]]) -> None:

@@ -78,6 +78,14 @@ class Started:
             raise OSError(28, os.strerror(28))  # ENOSPC: what a short write to a file means (write(2))
         self._last[self._now] = number
 
+    def probe(self) -> None:
+        """Write what is no line (the journal's thread).
+
+        Raises:
+            OSError: nothing can be written.
+        """
+        os.write(self._fds[self._now], b"\n")
+
     def close(self) -> None:
         """Let go of the files, and leave them."""
         while self._fds:

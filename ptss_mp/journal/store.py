@@ -190,9 +190,11 @@ class Lookup:
         statement = "INSERT INTO used VALUES (?, 1) ON CONFLICT DO UPDATE SET times = times + 1 RETURNING times"
         return int(self._db.execute(statement, (digest(key.encode()),)).fetchall()[0][0])
 
-    def unclaim(self, key: str) -> None:
-        """Take a claim back."""
-        self._db.execute("UPDATE used SET times = times - 1 WHERE digest = ?", (digest(key.encode()),))
+    def unclaim(self, key: str, times: int) -> None:
+        """Take a claim back, unless there was another one behind it."""
+        self._db.execute(
+            "UPDATE used SET times = times - 1 WHERE digest = ? AND times = ?", (digest(key.encode()), times)
+        )
 
     def find(self, key: str) -> Found | None:
         """Return the newest row of a key."""

@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING, Any
 
 from .. import wire
 from ..core import events as on
-from ..errors import InvalidOption, PoolBroken
+from ..errors import PoolBroken
 from ..future import CALL, Future
 from ..keyed import Keyed
-from ..keys import numbered
-from ..outcome import Outcome, Status, instant_text
+from ..outcome import instant_text
 from ..shell.clock import difference, monotonic_ns
 from ..shell.report import Report
 from . import started, store
-from .entry import ACCEPTED, AGAIN, SETTLED, STARTED, Damaged, outcome_of, row_of
-from .opening import Opened, reason
+from .asking import Asking
+from .entry import ACCEPTED, SETTLED, STARTED, row_of
+from .opening import Opened
 from .place import refused
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ PATIENCE_S = 10.0  # a pool that is to end gives up once it could not write for 
 REPEAT_S = 10.0  # what was said is not said again so soon
 
 
-class Journal:
+class Journal(Asking):
     """What a pool keeps on disk.  Constructing opens nothing.
 
     Args:
@@ -63,7 +63,7 @@ class Journal:
     """
 
     def __init__(self, path: str, resume: bool | str, rerun: bool) -> None:
-        self.path, self.resume, self.rerun = path, resume, rerun
+        super().__init__(path, resume, rerun)
         self.failing = self.lost = ""
         self.program: tuple[str, str | None] = (_main(), None)
         self.before: tuple[str | None, str | None] = (None, None)
@@ -74,18 +74,16 @@ class Journal:
 
     def _clear(self) -> None:
         self._opened: Opened | None = None
-        self._lookup: store.Lookup | None = None
         self._started: started.Started | None = None
-        self._asking = threading.Lock()
         self._room = threading.Condition()
         self._retry = threading.Event()
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._base = self._run_number = 0
+        self._run_number = 0
         self._put_started = self._done_started = 0  # lines of `started`: the loop's count, the writer's
         self._put_settled = 0
         self._put_bytes = self._done_bytes = 0
         self._failing_at = self._closing_at = self._begun_at = 0
-        self._said = ("", -REPEAT_S)
+        self._said, self._told = ("", -REPEAT_S), False  # the last fault, and when; that it goes by is to be told
         self._held = False  # the loop was told to start nothing
 
     # ------------------------------------------------------------------ the beginning (the thread that starts the pool)
@@ -112,60 +110,6 @@ class Journal:
         self._thread.start()
 
     # ------------------------------------------------------------------ submitting threads
-
-    def claim(self, key: str, given: bool) -> str:
-        """Return the key of a new job: a default one is numbered if it was there before.
-
-        Args:
-            given: by `key=`.
-
-        Raises:
-            InvalidOption: a given key was given before, in this run.
-            JournalError: the journal cannot be asked.
-        """
-        with self._asking, self._reading() as lookup:
-            times = lookup.claim(key)
-            if given and times > 1:
-                lookup.unclaim(key)
-                raise InvalidOption(f"key {key!r} was given before in this run: a key serves one job")
-        return key if given else numbered(key, times)
-
-    def unclaim(self, key: str) -> None:
-        """Take a claim back: the job was refused."""
-        with self._asking, self._reading() as lookup:
-            lookup.unclaim(key)
-
-    def settled(self, key: str, name: str) -> Outcome[Any] | None:
-        """Return the outcome of a job that is not to be run, for an earlier run has settled it.
-
-        Raises:
-            JournalError: the journal cannot be asked, or its row makes no sense.
-        """
-        if not (self.resume and self._base):
-            return None
-        with self._asking, self._reading() as lookup:
-            found = lookup.find(key)
-        if found is None or found.status is None or found.status in AGAIN or found.job > self._base:
-            return None
-        if found.status != "succeeded" and (self.resume == "failed" or (self.rerun and found.status == "interrupted")):
-            return None
-        try:
-            outcome = outcome_of(found, name, key)
-            never = outcome.status is Status.NOT_PICKLABLE and not outcome.attempts  # a call that could not be pickled
-            return None if never else outcome
-        except Damaged as error:
-            raise refused(self.path, "bad", f"its row of job {found.job} is damaged: {error}") from None
-
-    @contextlib.contextmanager
-    def _reading(self) -> Any:
-        if self._lookup is None:
-            raise refused(self.path, "io", "it is closed")
-        try:
-            yield self._lookup
-        except sqlite3.Error as error:
-            raise refused(self.path, reason(error), f"it cannot be read: {error}") from None
-        except UnicodeDecodeError as error:
-            raise refused(self.path, "bad", f"it holds a text that is none: {error}") from None
 
     def accept(self, future: Future[Any]) -> None:
         """Put a new job in; wait while too much is not on disk.
@@ -247,11 +191,6 @@ class Journal:
         """Note the last slot of a recurring task whose run is over (ISO 8601 with Z), or its first one."""
         self._queue.put((name, anchor, slot))
 
-    def slots(self) -> dict[str, tuple[str | None, str | None]]:
-        """Return (anchor, last slot) of each recurring task that the journal knew when it was opened, or knows now."""
-        with self._asking, self._reading() as lookup:
-            return dict(lookup.slots())
-
     @property
     def is_stuck(self) -> bool:
         """True: it could not be written for so long that a pool that ends would give up."""
@@ -322,6 +261,8 @@ class Journal:
             self._retry.wait(PAUSES_S[0])
         while True:
             try:
+                if None in batch and self._started:
+                    self._started.probe()
                 db = db or store.reopened(self.path)
                 with store.transaction(db):
                     store.put_jobs(db, rows)
@@ -398,7 +339,7 @@ class Journal:
         self._failing_at = self._failing_at or now
         self.failing = self._fault(what)
         if self._said[0] != what or now / 1e9 - self._said[1] > REPEAT_S:
-            self._said = what, now / 1e9
+            self._said, self._told = (what, now / 1e9), True
             text = "%s; no job is accepted or started until it can be, what runs goes on"
             self._desk.callbacks.log(ERROR, text, self.failing)
         self._desk.wake()
@@ -410,7 +351,9 @@ class Journal:
         if self.failing:
             assert self._desk
             self.failing, self._failing_at = "", 0
-            self._desk.callbacks.log(WARNING, "journal %r can be written again", self.path)
+            if self._told:
+                self._told = False
+                self._desk.callbacks.log(WARNING, "journal %r can be written again", self.path)
             self._desk.wake()
 
     def _is_hopeless(self) -> bool:
@@ -460,8 +403,10 @@ class Journal:
 
     def _close(self, db: sqlite3.Connection | None) -> None:
         """Let go of everything.  What `started` says stays if the database does not have it."""
-        with self._asking:
-            self._close_reader()
+        self._ask_no_more()
+        if self._started:
+            self._started.close()
+            self._started = None
         if db:
             with contextlib.suppress(sqlite3.Error):
                 db.close()
@@ -470,14 +415,6 @@ class Journal:
                 started.remove(self.path)
         if self._opened:
             self._opened.place.close()
-
-    def _close_reader(self) -> None:
-        if self._lookup:
-            self._lookup.close()
-            self._lookup = None
-        if self._started:
-            self._started.close()
-            self._started = None
 
 
 def _main() -> str:

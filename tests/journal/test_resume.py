@@ -196,6 +196,12 @@ def test_a_refused_job_leaves_its_key_free(pool):
         with pytest.raises(InvalidOption, match="no job named"):
             ex.options(key="k", after="nobody").submit(deeds.add, 1)
         assert ex.options(key="k").submit(deeds.add, 1).outcome(CAP_S).key == "k"
+        first = ex.submit(deeds.add, 2)
+        for _ in range(2):
+            with pytest.raises(InvalidOption, match="no job named"):
+                ex.options(after="nobody").submit(deeds.add, 2)
+        second = ex.submit(deeds.add, 2)
+        assert (first.outcome(CAP_S).key + "#2", True) == (second.outcome(CAP_S).key, second.outcome().ok)
 
 
 def test_the_key_of_a_map_is_made_of_each_item(pool, tmp_path, journal):

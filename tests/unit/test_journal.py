@@ -7,6 +7,8 @@ import os
 import random
 import sqlite3
 import stat
+import subprocess
+import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -21,6 +23,7 @@ from ptss_mp.journal.place import file_system
 from ptss_mp.parcel import Parcel
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "journal-1.db"  # made by the product when schema 1 was new
+HERE = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
 
 
 @pytest.fixture
@@ -383,12 +386,46 @@ def test_the_quick_way_to_tell_of_a_success_tells_the_same(tmp_path, capture):
     with Executor(max_workers=1, journal=tmp_path / "j.db", capture=capture) as ex:
         view = ex.options(name='a "name"', key=lambda n: f"k\\ey \x07 {n}")
         runs = [view.submit(int, n) for n in range(400)]  # the first hundred are looked at more closely
-        outcome, future = runs[-1].outcome(30), runs[-1]
-        assert type(future._report) is tuple, "it is no cheap success: nothing is shown"
+        assert ex.drain(60)
+        cheap = [(n, future) for n, future in enumerate(runs) if type(future._report) is tuple]
+        assert cheap, "none is a cheap success: nothing is shown"
+        (number, future) = cheap[-1]
+        outcome = future.outcome()
         row = row_of(future, SETTLED, 1, 1, future._began_ns)
         facts = outcome.as_dict()
         assert json.loads(row[8]) == facts | {"root_key": ""}
         assert row == (
             1, 1, outcome.key, outcome.name, facts["submitted"], facts["started"], "succeeded", facts["finished"],
-            row[8], 1, (399).to_bytes(8, "little"),
+            row[8], 1, number.to_bytes(8, "little"),
         )  # fmt: skip
+
+
+OWNERS = """\
+import os, sys, time
+from ptss_mp import JournalError
+from ptss_mp.journal.opening import Opened
+folder, end, owned, busy = sys.argv[1], time.monotonic() + 1.5, 0, 0
+while time.monotonic() < end or not owned:
+    try:
+        found = Opened(folder + "/j.db", True, ("", None), exact=True, only_after="")
+    except JournalError as error:
+        assert error.reason == "busy", error
+        busy += 1
+        continue
+    os.close(os.open(folder + "/owner", os.O_CREAT | os.O_EXCL))  # fails if there are two
+    os.unlink(folder + "/owner")
+    owned += 1
+    for part in (found.lookup, found.started, found.db, found.place):
+        part.close()
+print(owned, busy)
+"""
+
+
+def test_a_journal_has_one_owner_at_a_time(tmp_path):
+    others = [
+        subprocess.Popen([sys.executable, "-c", OWNERS, tmp_path], stdout=subprocess.PIPE, text=True, env=HERE)
+        for _ in range(3)
+    ]
+    told = [(other.communicate(timeout=60)[0].split(), other.returncode) for other in others]
+    assert [status for _, status in told] == [0, 0, 0]
+    assert sum(int(busy) for (_, busy), _ in told) > 0
