@@ -16,7 +16,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 READ_NS = 5_000  # in which both clocks are read, unless the thread was put aside meanwhile
 TRIES = 10
-STEP_NS = 50_000  # two readings of the clocks' difference lie within READ_NS; more is a clock that was set, or is slewed
+STEP_NS = 50_000  # two readings of the clocks' difference lie within READ_NS; more: it was set, or is slewed
 _difference = 0
 
 
