@@ -294,7 +294,10 @@ class ExecutorView(Maps):
             except BaseException as error:
                 if isinstance(error, KeyboardInterrupt):
                     raise
-                return born_failed(future, known, args, kwargs, error)
+                try:
+                    return born_failed(future, known, args, kwargs, error)
+                finally:
+                    del future  # no cycle: error, traceback, this frame, Future, its report, error
             pool.notice_main(parts_of(future._result)[0])
         after = self._prerequisites(use.scope.options, needs)
         start, deadline = use.scope.options.get("start_time"), use.scope.options.get("deadline")
