@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from . import wire
-from .keys import default_key, given_key
+from .keys import default_key, given_key, unnumbered
 from .outcome import EXIT_STATUS, Outcome, Status
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def take_back(future: Keyed[Any]) -> None:
     use = future._use
     if use.pool.journal:
         given = use.scope.options.get("key") is not None
-        use.pool.journal.unclaim(future._key if given else future._key.partition("#")[0])
+        use.pool.journal.unclaim(future._key if given else unnumbered(future._key))
 
 
 def check_kept(use: Use, needs: Iterable[Future[Any]]) -> None:

@@ -143,10 +143,7 @@ def _add_run(commands: argparse._SubParsersAction[Parser]) -> None:
     ends.add_argument(
         "--for", type=_duration, dest="lasts", metavar="D", help="with recurring tasks: end after so long, such as 8h"
     )
-    run.add_argument("--journal", metavar="F", help="keep there what was accepted and how it ended (docs/journal.md)")
-    again = run.add_mutually_exclusive_group()
-    again.add_argument("--resume", action="store_true", help="do not run what the journal has settled")
-    again.add_argument("--resume-failed", action="store_true", help="do not run what succeeded by the journal")
+    _add_resume(run)
     run.add_argument("--dry-run", action="store_true", help="print what would run, in order; start no job")
 
 
@@ -172,6 +169,7 @@ def _add_map(commands: argparse._SubParsersAction[Parser]) -> None:
         "--results", metavar="DIR", help="write a folder for each item there: stdout, stderr, outcome.json"
     )
     parser.add_argument("--joblog", metavar="F", help="add a line for each item there, in GNU parallel's columns")
+    _add_resume(parser)
     _add_limits(parser)
     parser.add_argument(
         "--deadline", type=_duration, metavar="TIME", help="each item is killed so long after it was taken up"
@@ -250,6 +248,16 @@ def _add_journal(commands: argparse._SubParsersAction[Parser]) -> None:
         if verb == "explain":
             parser.add_argument("job", metavar="JOB", help="its key or its name")
         parser.add_argument("--json", action="store_true", help="one JSON object per job on stdout")
+
+
+def _add_resume(parser: Parser) -> None:
+    """Add where a run is kept, and what the next one does with it."""
+    parser.add_argument(
+        "--journal", metavar="F", help="keep there what was accepted and how it ended (docs/journal.md)"
+    )
+    again = parser.add_mutually_exclusive_group()
+    again.add_argument("--resume", action="store_true", help="do not run what the journal has settled")
+    again.add_argument("--resume-failed", action="store_true", help="do not run what succeeded by the journal")
 
 
 def _add_limits(parser: Parser) -> None:
