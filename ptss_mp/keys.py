@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
 from concurrent.futures import Future
 from datetime import datetime
@@ -23,6 +24,7 @@ from .units import key as check_key
 DEPTH_MAX = 100  # of an argument: a deeper one, or one that holds itself, needs a key
 DIGEST_BYTES = 16  # two of a billion different calls have the same by a chance of 10**-21
 LONG_BYTES = 1 << 10  # a longer text is told by its digest within the form of what holds it
+TEXT_CHARS_MAX = 1 << 10  # of a text that is a key itself; a longer one is cut, and ends in its digest
 LEGAL = "None, bool, int, float, str, bytes, datetime, Path, Enum, and list, tuple, dict, set, frozenset of these"
 
 
@@ -70,11 +72,13 @@ def function_name(fn: Any) -> str:
 
 
 def default_key(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """Return a call's key.
+    """Return a call's key; a function whose type has `key_of_call` knows it.
 
     Raises:
         InvalidOption: the function or an argument has no canonical form.
     """
+    if own := getattr(type(fn), "key_of_call", None):
+        return str(own(fn, *args, **kwargs))
     name = function_name(fn)
     call = [b"c", *_bound(fn, name)]
     call += [_form_of(name, f"argument {n}", value) for n, value in enumerate(args, 1)]
@@ -104,9 +108,21 @@ def storable(key: str) -> str:
     try:
         key.encode()
     except UnicodeEncodeError:
-        raw = key.encode("utf-8", "surrogatepass")
-        return f"{key.encode('utf-8', 'backslashreplace').decode()}:{digest(raw).hex()}"
+        return _marked(key, key)
     return key
+
+
+def text_key(text: str) -> str:
+    """Return the key of a call that is known by one text: that, mostly; no two texts have one, however numbered."""
+    if not text or _MARKED.search(text):
+        text += "#1"
+    return storable(text) if len(text) <= TEXT_CHARS_MAX else _marked(text[:TEXT_CHARS_MAX], text)
+
+
+def _marked(shown: str, text: str) -> str:
+    """Return what can be shown of a text, and its digest."""
+    told = shown.encode("utf-8", "backslashreplace").decode()
+    return f"{told}:{digest(text.encode('utf-8', 'surrogatepass')).hex()}"
 
 
 def _told(value: Any) -> Any:
@@ -190,6 +206,9 @@ def _moment(value: datetime) -> bytes:
     return _joined(b"d", [value.isoformat().encode(), b"%d" % value.fold])
 
 
+# A digest's and a number's mark at the end of a key; a text that ends like that is told apart.
+_MARKED = re.compile(rf"(#[0-9]+|:[0-9a-f]{{{2 * DIGEST_BYTES}}})\Z")
+_NUMBERED = re.compile(r"#([2-9]|[1-9][0-9]+)\Z")
 _PLAIN: dict[type, Any] = {
     type(None): lambda _value: b"N",
     bool: lambda value: b"T" if value else b"F",
@@ -206,6 +225,11 @@ _MIXED: dict[type, bytes] = {set: b"S", frozenset: b"Z"}
 def numbered(key: str, number: int) -> str:
     """Return the key of the job that is number `number` of those with an identical default key, from 1."""
     return key if number == 1 else f"{key}#{number}"
+
+
+def unnumbered(key: str) -> str:
+    """Return the default key that `numbered` was given."""
+    return _NUMBERED.sub("", key)
 
 
 def release_key(key: str, instant: str) -> str:

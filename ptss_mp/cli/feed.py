@@ -15,6 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..mapping import PER_WORKER
+from . import journal
+from .exits import Exit
 
 if TYPE_CHECKING:
     from ..future import Future
@@ -46,12 +48,13 @@ class Feed:
         taken: items that were submitted.
         held: their jobs that were not given back yet, by number.
         refusal: why the pool took no more, or "".
+        refused: what that ends the command with, if nothing else does.
     """
 
     def __init__(
         self, view: ExecutorView, fn: Callable[..., Any], items: Items, ordered: bool, stop: Callable[[], object]
     ) -> None:
-        self.taken, self.refusal = 0, ""
+        self.taken, self.refusal, self.refused = 0, "", int(Exit.OK)
         self.held: dict[int, Job] = {}
         self._view, self._fn, self._items, self._stop = view, fn, items, stop
         self._room = PER_WORKER * view._max_workers
@@ -89,13 +92,14 @@ class Feed:
 
     def _fill(self) -> None:
         """Take up what is there, as far as there is room."""
-        from ..errors import ExecutorClosed, PoolBroken
+        from ..errors import ExecutorClosed, JournalError, PoolBroken
 
         while len(self.held) < self._room and (item := self._items.take()) is not None:
             try:
                 future = self._view.submit(self._fn, item)
-            except (ExecutorClosed, PoolBroken) as error:
+            except (ExecutorClosed, PoolBroken, JournalError) as error:
                 self.refusal = str(error)
+                self.refused = journal.cannot(error).status if isinstance(error, JournalError) else Exit.OK
                 self._items.close()
                 return
             self.taken += 1

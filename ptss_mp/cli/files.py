@@ -3,10 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Mapping
 from typing import Any
 
 from .. import atomic
 from .exits import CommandError, Exit
+
+
+def check_distinct(given: Mapping[str, str | None]) -> None:
+    """Refuse to write one file over another.
+
+    Args:
+        given: the paths by what they are, "the jobs file" or "--report"; None: not asked for.
+
+    Raises:
+        CommandError: usage.
+    """
+    seen: dict[str, str] = {}
+    for what, path in given.items():
+        other = what if path is None else seen.setdefault(os.path.realpath(path), what)
+        if other != what:
+            raise CommandError(Exit.USAGE, f"{what} {path!r} is {other} as well; each needs a file of its own")
 
 
 def check(path: str, what: str) -> None:

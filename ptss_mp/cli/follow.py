@@ -10,7 +10,7 @@ from concurrent.futures import Future as AnyFuture
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from . import text
+from . import journal, text
 from .exits import Exit, together, weight
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Following:
                 text.emit(outcome.stdout)
             except OSError as error:
                 self.unwritten = str(error)
-        if self._halt:
+        if self._halt and not outcome.resumed:  # else a run that it has ended could not be resumed
             self._halt.settled(outcome, self.pool)
 
     def ends(self) -> dict[str, str]:
@@ -205,8 +205,7 @@ class Following:
     @property
     def journal_fault(self) -> str:
         """Why the journal does not hold all that was done, or ""."""
-        journal = self.pool.journal
-        return (journal.lost or journal.failing) if journal else ""
+        return journal.fault(self.pool)
 
     def exit_status(self) -> int:
         """Return what the outcomes come to; if no worker could be had, and no job failed before that, CANNOT_CREATE."""

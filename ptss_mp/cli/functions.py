@@ -119,6 +119,12 @@ class FunctionRef:
         for name, value in named.items():  # what a job's name and key are made of
             object.__setattr__(self, name, value)
 
+    def key_of_call(self, item: str) -> str:
+        """Return the key of an item in a journal; one journal serves one function."""
+        from ..keys import text_key
+
+        return text_key(item)
+
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str, str]]:
         return resolve, (self.module, self.name, self.folder)
 

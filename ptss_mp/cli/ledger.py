@@ -44,7 +44,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run that used the journal; instants as text."""
+    """A run that used the journal; instants as text, `digest` of a jobs file."""
 
     number: int
     started: str
@@ -52,6 +52,7 @@ class Run:
     host: str
     pid: int
     program: str
+    digest: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +98,12 @@ class Ledger:
 
     def runs(self) -> Iterator[Run]:
         """Yield the runs, in order."""
-        for row in self._rows("SELECT run, started, ended, host, pid, program FROM runs ORDER BY run"):
-            number, started, ended, host, pid, program = row
-            yield Run(self._int(number), _text(started), _text(ended) or None, _text(host), _int(pid), _text(program))
+        for row in self._rows("SELECT run, started, ended, host, pid, program, program_digest FROM runs ORDER BY run"):
+            number, started, ended, host, pid, program, digest = row
+            yield Run(
+                self._int(number), _text(started), _text(ended) or None, _text(host), _int(pid), _text(program),
+                _text(digest),
+            )  # fmt: skip
 
     def jobs(self) -> Iterator[Entry]:
         """Yield all jobs of all runs, in the order in which they were accepted."""

@@ -113,6 +113,10 @@ def _dispatch(args: argparse.Namespace) -> int:
         from . import history
 
         return int(getattr(history, args.command)(args))
+    if args.command == "rerun":
+        from .rerun import rerun
+
+        return rerun(args)
     from .run import run
 
     return run(args)

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from .. import wire
-from . import appended, joblog, logs, text
+from . import appended, files, joblog, journal, logs, text
 from .control import Control, Live
 from .exits import CommandError, Exit
 from .functions import AS_JSON, FunctionRef, describe
@@ -24,7 +24,7 @@ from .signals import Interrupts
 
 if TYPE_CHECKING:
     from ..outcome import Outcome
-    from .feed import Job
+    from .feed import Feed, Job
     from .pool import RunExecutor
 
 _NO_JSON = re.compile(r"[^ -\x7f]")  # nothing that `json.dumps` writes has such a character
@@ -34,6 +34,11 @@ def map_items(args: argparse.Namespace) -> int:
     """Call a function with each item; return the exit status."""
     text.speak_json(args.log_json)
     options = task_options(args)
+    journal.check(args)
+    files.check_distinct(
+        {"the file of the items": args.from_file, "--joblog": args.joblog, "--results": args.results,
+         "--journal": args.journal}
+    )  # fmt: skip
     check_memfree(args.memfree)
     if args.joblog is not None:
         appended.check(args.joblog, joblog.WHAT)
@@ -43,9 +48,7 @@ def map_items(args: argparse.Namespace) -> int:
         with logs.to_stderr(args.log_level, args.log_json, ours=False):
             _look_for(ref, interrupts)
         with logs.to_stderr(args.log_level, args.log_json), contextlib.ExitStack() as stack:
-            results = None if args.results is None else Results(args.results)
-            log = None if args.joblog is None else stack.enter_context(contextlib.closing(joblog.JobLog(args.joblog)))
-            return Mapped(args, ref, results, log, interrupts).run(options, items)
+            return Mapped(args, ref, interrupts, stack).run(options, items)
 
 
 def _ref(given: str) -> FunctionRef:
@@ -72,13 +75,20 @@ def _look_for(ref: FunctionRef, interrupts: Interrupts) -> None:
 
 
 class Mapped:
-    """One run of a function over items."""
+    """One run of a function over items.
+
+    Args:
+        stack: closes what is opened.
+    """
 
     def __init__(
-        self, args: argparse.Namespace, ref: FunctionRef, results: Results | None, log: joblog.JobLog | None,
-        interrupts: Interrupts,
-    ) -> None:  # fmt: skip
-        self._args, self._ref, self._results, self._log, self._interrupts = args, ref, results, log, interrupts
+        self, args: argparse.Namespace, ref: FunctionRef, interrupts: Interrupts, stack: contextlib.ExitStack
+    ) -> None:
+        self._args, self._ref, self._interrupts, self._stack = args, ref, interrupts, stack
+        self._what = f"{ref.module}:{ref.name}"
+        self._results: Results | None = None
+        self._log: joblog.JobLog | None = None
+        self._resumed = 0
         self._halt = Halt(args.halt) if args.halt else None
         self._live: Live | None = None
         self._read_by_nobody = False  # stdout
@@ -92,15 +102,19 @@ class Mapped:
         began, pool = time.monotonic(), self._pool()
         tally = Tally(pool, self._args.no_progress)
         feed = Feed(pool.options(**options), self._ref, items, self._args.keep_order, self._ended)
-        what, counts = f"{self._ref.module}:{self._ref.name}", lambda: tally.counts
-        live = self._live = Live(pool, what, self._args.grace, counts, feed.named, feed.title, total=None)
+        grace = self._args.grace
+        live = self._live = Live(pool, self._what, grace, lambda: tally.counts, feed.named, feed.title, total=None)
         with contextlib.closing(feed):
             try:
                 self._interrupts.turn_to(pool)
+                journal.begin_map(pool, self._what)
+                self._open_files()
                 with Control(live):
                     for job in feed:
                         if job:
                             self._settled(pool, tally, job)
+                        else:
+                            pool.leave_if_stuck()
                         tally.show_progress()
                 pool.shutdown()
             except BaseException:
@@ -108,12 +122,21 @@ class Mapped:
                 pool.shutdown()
                 raise
         self._interrupts.turn_to(None)
-        return self._close(pool, tally, feed.refusal, time.monotonic() - began)
+        return self._close(pool, tally, feed, time.monotonic() - began)
+
+    def _open_files(self) -> None:
+        """Open what is written for each item: once nothing can be refused any more."""
+        if self._args.results is not None:
+            self._results = Results(self._args.results)
+        if self._args.joblog is not None:
+            self._log = self._stack.enter_context(contextlib.closing(joblog.JobLog(self._args.joblog)))
 
     def _pool(self) -> RunExecutor:
         from .pool import RunExecutor
 
-        pool = RunExecutor(max_workers=self._args.workers, capture=True, start_timeout=2 * IMPORT_S_MAX)
+        pool = RunExecutor(
+            max_workers=self._args.workers, capture=True, start_timeout=2 * IMPORT_S_MAX, **journal.given(self._args)
+        )
         # It was harmless in a worker: so the warden may import it too, and each worker is born with it.
         pool.preload_function(self._ref.module, self._ref.name, self._ref.folder)
         if self._args.memfree is not None:
@@ -136,8 +159,9 @@ class Mapped:
 
         outcome = job.future.outcome()
         line = json_line(job.item, outcome)
-        if self._log:
-            self._log.ended(job.number, f"{self._ref.module}:{self._ref.name} {job.item}", outcome)
+        self._resumed += outcome.resumed
+        if self._log and not outcome.resumed:
+            self._log.ended(job.number, f"{self._what} {job.item}", outcome)
         if self._results:
             self._results.ended(job.item, outcome, line)
         nobody = self._read_by_nobody or bool(self._unwritten)
@@ -145,7 +169,7 @@ class Mapped:
             job.item, outcome,
             cut_off=isinstance(outcome._cause, PoolBroken) or (nobody and outcome.status.value == "cancelled"),
         )  # fmt: skip
-        if self._halt:
+        if self._halt and not outcome.resumed:
             self._halt.settled(outcome, pool)
         if not nobody:
             self._tell(line, pool)
@@ -158,12 +182,14 @@ class Mapped:
         if self._read_by_nobody or self._unwritten:
             pool.begin_end()  # nobody would hear of what starts now
 
-    def _close(self, pool: RunExecutor, tally: Any, refusal: str, took: float) -> int:
-        number = self._interrupts.number
+    def _close(self, pool: RunExecutor, tally: Any, feed: Feed, took: float) -> int:
+        number, fault = self._interrupts.number, journal.fault(pool)
         status = tally.exit_status() if number is None else Exit.SIGNALLED + number
-        why = pool.why_broken or ("" if self._ended() else refusal)
-        if why and number is None:
-            text.say(f"ptss-mp: {why}", "ERROR")
+        status = status or (Exit.OK if self._ended() else feed.refused)
+        status = Exit.IO_ERROR if fault else status
+        why = pool.why_broken or ("" if self._ended() or fault else feed.refusal)
+        if fault or (why and number is None):
+            text.say(f"ptss-mp: {fault or why}", "ERROR")
         lost = {
             "stdout": self._unwritten,
             joblog.WHAT: self._log.lost if self._log else "",
@@ -175,6 +201,7 @@ class Mapped:
                 status = status or Exit.IO_ERROR
         if not self._read_by_nobody:
             told = text.totals(tally.counts, took, "item")
+            told += f" | {self._resumed} of them by an earlier run" if self._resumed else ""
             text.say(told, exit_status=int(status), seconds=took, counts=tally.counts)
         return status
 

@@ -5,16 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from datetime import datetime, timedelta
-from datetime import time as clock_time
 from typing import Any, NoReturn
 
-from . import text
+from . import text, values
 from .exits import CommandError, Exit
 
-WORKERS_MAX = 1000  # as pool.WORKERS_MAX (a test compares), which would have to be imported for --help
-TASKS_MAX = 100_000_000
-RETRIES_MAX, FILES_MAX, PROCESSES_MAX = 1000, 1 << 20, 1 << 22  # as retrying and declare have them (likewise)
 BEHIND = ("map", "exec")  # commands that take what stands behind "--" as it is
 STATUSES = """\
 exit status:
@@ -89,6 +84,7 @@ def _parser() -> Parser:
     parser.add_argument("--version", action=Version, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_run(commands)
+    _add_rerun(commands)
     _add_map(commands)
     _add_exec(commands)
     check = commands.add_parser(
@@ -120,7 +116,34 @@ def _add_run(commands: argparse._SubParsersAction[Parser]) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     run.add_argument("jobs", metavar="jobs.py", help="the jobs file")
-    run.add_argument("--max-tasks", type=_max_tasks, metavar="N", help="most jobs held at once")
+    run.add_argument(
+        "--state", metavar="F",
+        help="write what a stopped run has left there; take it up if the file is there",
+    )  # fmt: skip
+    _add_resume(run)
+    run.add_argument("--dry-run", action="store_true", help="print what would run, in order; start no job")
+    _add_tasks(run)
+
+
+def _add_rerun(commands: argparse._SubParsersAction[Parser]) -> None:
+    parser = commands.add_parser(
+        "rerun",
+        allow_abbrev=False,
+        help="run what has failed by a journal once more",
+        usage="ptss-mp rerun --failed F [options]",
+        description="Run the jobs file of a journal once more, with that journal: what succeeded is not run again.\n"
+        "It is `run jobs.py --journal F --resume-failed`, in the folder where you are.",
+        epilog=STATUSES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--failed", required=True, dest="journal", metavar="F", help="the journal of an earlier run")
+    _add_tasks(parser)
+    parser.set_defaults(state=None, resume=False, resume_failed=True, dry_run=False)
+
+
+def _add_tasks(run: Parser) -> None:
+    """Add how the tasks of a jobs file are run."""
+    run.add_argument("--max-tasks", type=values.max_tasks, metavar="N", help="most jobs held at once")
     _add_pool(run)
     _add_voice(run)
     run.add_argument(
@@ -131,23 +154,18 @@ def _add_run(commands: argparse._SubParsersAction[Parser]) -> None:
         "--only", nargs="+", action="extend", default=[], metavar="NAME",
         help="run these tasks, and all that they come after",
     )  # fmt: skip
-    run.add_argument(
-        "--state", metavar="F",
-        help="write what a stopped run has left there; take it up if the file is there",
-    )  # fmt: skip
     ends = run.add_mutually_exclusive_group()
     ends.add_argument(
-        "--until", type=_instant, metavar="T",
+        "--until", type=values.instant, metavar="T",
         help="with recurring tasks: end then, such as 18:30, 2030-01-31T18:30 (local time) or 2030-01-31T18:30Z",
     )  # fmt: skip
     ends.add_argument(
-        "--for", type=_duration, dest="lasts", metavar="D", help="with recurring tasks: end after so long, such as 8h"
+        "--for",
+        type=values.duration,
+        dest="lasts",
+        metavar="D",
+        help="with recurring tasks: end after so long, such as 8h",
     )
-    run.add_argument("--journal", metavar="F", help="keep there what was accepted and how it ended (docs/journal.md)")
-    again = run.add_mutually_exclusive_group()
-    again.add_argument("--resume", action="store_true", help="do not run what the journal has settled")
-    again.add_argument("--resume-failed", action="store_true", help="do not run what succeeded by the journal")
-    run.add_argument("--dry-run", action="store_true", help="print what would run, in order; start no job")
 
 
 def _add_map(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -172,11 +190,14 @@ def _add_map(commands: argparse._SubParsersAction[Parser]) -> None:
         "--results", metavar="DIR", help="write a folder for each item there: stdout, stderr, outcome.json"
     )
     parser.add_argument("--joblog", metavar="F", help="add a line for each item there, in GNU parallel's columns")
+    _add_resume(parser)
     _add_limits(parser)
     parser.add_argument(
-        "--deadline", type=_duration, metavar="TIME", help="each item is killed so long after it was taken up"
+        "--deadline", type=values.duration, metavar="TIME", help="each item is killed so long after it was taken up"
     )
-    parser.add_argument("--retries", type=_retries, metavar="N", help="how often an item is tried again that failed")
+    parser.add_argument(
+        "--retries", type=values.retries, metavar="N", help="how often an item is tried again that failed"
+    )
     parser.add_argument("--fresh", action="store_true", default=None, help="a process of its own for each attempt")
     _add_pool(parser)
     _add_voice(parser)
@@ -222,12 +243,15 @@ def _add_live(commands: argparse._SubParsersAction[Parser]) -> None:
             metavar="jobs.py",
             help="the run of this file, or of this module:function (default: the only one)",
         )
-        parser.add_argument("--pid", type=_pid, metavar="N", help="the run with this process id")
+        parser.add_argument("--pid", type=values.pid, metavar="N", help="the run with this process id")
         if verb == "status":
             parser.add_argument("--json", action="store_true", help="one JSON object per run on stdout")
         if verb == "stop":
             parser.add_argument(
-                "--grace", type=_grace, metavar="TIME", help="what running jobs have (default: the --grace of the run)"
+                "--grace",
+                type=values.grace,
+                metavar="TIME",
+                help="what running jobs have (default: the --grace of the run)",
             )
 
 
@@ -252,30 +276,44 @@ def _add_journal(commands: argparse._SubParsersAction[Parser]) -> None:
         parser.add_argument("--json", action="store_true", help="one JSON object per job on stdout")
 
 
+def _add_resume(parser: Parser) -> None:
+    """Add where a run is kept, and what the next one does with it."""
+    parser.add_argument(
+        "--journal", metavar="F", help="keep there what was accepted and how it ended (docs/journal.md)"
+    )
+    again = parser.add_mutually_exclusive_group()
+    again.add_argument("--resume", action="store_true", help="do not run what the journal has settled")
+    again.add_argument("--resume-failed", action="store_true", help="do not run what succeeded by the journal")
+
+
 def _add_limits(parser: Parser) -> None:
     """Add what bounds one attempt."""
     times, sizes = "seconds, or text like 1m30s", "bytes, or text like 512MiB"
-    parser.add_argument("--timeout", type=_duration, metavar="TIME", help=f"kill what runs longer: {times}")
-    parser.add_argument("--cpu-time", type=_duration, metavar="TIME", help="kill what uses more of the processors")
-    parser.add_argument("--memory", type=_size, metavar="SIZE", help=f"kill what holds more: {sizes}")
-    parser.add_argument("--file-size", type=_size, metavar="SIZE", help="let no file be written that is longer")
-    parser.add_argument("--open-files", type=_files, metavar="N", help="let no more files be open at once")
-    parser.add_argument("--processes", type=_processes, metavar="N", help="kill what is more processes at once")
+    parser.add_argument("--timeout", type=values.duration, metavar="TIME", help=f"kill what runs longer: {times}")
+    parser.add_argument(
+        "--cpu-time", type=values.duration, metavar="TIME", help="kill what uses more of the processors"
+    )
+    parser.add_argument("--memory", type=values.size, metavar="SIZE", help=f"kill what holds more: {sizes}")
+    parser.add_argument("--file-size", type=values.size, metavar="SIZE", help="let no file be written that is longer")
+    parser.add_argument("--open-files", type=values.files, metavar="N", help="let no more files be open at once")
+    parser.add_argument("--processes", type=values.processes, metavar="N", help="kill what is more processes at once")
 
 
 def _add_pool(parser: Parser) -> None:
     """Add how a run works, and when it ends."""
-    parser.add_argument("-j", "--workers", type=_workers, metavar="N", help="worker processes (default: usable CPUs)")
     parser.add_argument(
-        "--memfree", type=_size, metavar="SIZE",
+        "-j", "--workers", type=values.workers, metavar="N", help="worker processes (default: usable CPUs)"
+    )
+    parser.add_argument(
+        "--memfree", type=values.size, metavar="SIZE",
         help="start no job while less memory is available, such as 2GiB; what runs goes on",
     )  # fmt: skip
     parser.add_argument(
-        "--halt", type=_halt, metavar="WHEN",
+        "--halt", type=values.halt, metavar="WHEN",
         help="now,fail=1: kill what runs once a job has failed; soon,fail=3%%: start nothing more once 3%% have",
     )  # fmt: skip
     parser.add_argument(
-        "--grace", type=_grace, default=30.0, metavar="TIME",
+        "--grace", type=values.grace, default=30.0, metavar="TIME",
         help="what running jobs have after the first Ctrl-C: seconds, or text like 1m30s (default: 30)",
     )  # fmt: skip
 
@@ -291,85 +329,3 @@ def _add_voice(parser: Parser) -> None:
     )
     parser.add_argument("--log-json", action="store_true", help="each line on stderr is a JSON object")
     parser.add_argument("--no-progress", action="store_true", help="no progress lines on stderr")
-
-
-# ---- Values.
-
-
-def _halt(given: str) -> str:
-    from .halt import Halt
-
-    try:
-        Halt(given)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{error}, not {given[:40]!r}") from None
-    return given
-
-
-def _pid(given: str) -> int:
-    return _whole(given, PROCESSES_MAX)
-
-
-def _retries(given: str) -> int:
-    return 0 if given == "0" else _whole(given, RETRIES_MAX)
-
-
-def _files(given: str) -> int:
-    return _whole(given, FILES_MAX)
-
-
-def _processes(given: str) -> int:
-    return _whole(given, PROCESSES_MAX)
-
-
-def _workers(given: str) -> int:
-    return _whole(given, WORKERS_MAX)
-
-
-def _max_tasks(given: str) -> int:
-    return _whole(given, TASKS_MAX)
-
-
-def _whole(given: str, most: int) -> int:
-    if not (given.isascii() and given.isdigit() and len(given) <= 12 and 1 <= int(given) <= most):
-        raise argparse.ArgumentTypeError(f"must be a whole number within 1 and {most}, not {given[:40]!r}")
-    return int(given)
-
-
-def _size(given: str) -> int:
-    from ..errors import InvalidOption
-    from ..units import size_bytes
-
-    try:
-        return size_bytes(given, "it", bare_strings=True)
-    except InvalidOption as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _duration(given: str) -> float:
-    from ..errors import InvalidOption
-    from ..units import SECOND_NS, duration_ns
-
-    try:
-        return duration_ns(given, "it", bare_strings=True) / SECOND_NS
-    except InvalidOption as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _instant(given: str) -> datetime:
-    """Read an instant: a date with a time, or a time within the next day; of the machine's zone if it names none."""
-    from ..timetable import zone
-
-    try:
-        if "T" in given or " " in given or "-" in given:
-            at = datetime.fromisoformat(given)
-            return at if at.tzinfo else at.replace(tzinfo=zone(None))
-        now = datetime.now(zone(None))
-        at = datetime.combine(now.date(), clock_time.fromisoformat(given), now.tzinfo)
-        return at if at > now else at + timedelta(days=1)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must look like 18:30 or 2030-01-31T18:30, not {given[:40]!r}") from None
-
-
-def _grace(given: str) -> float:
-    return 0.0 if given in ("0", "0s") else _duration(given)

@@ -41,12 +41,14 @@ class Results:
             raise files.cannot(path, WHAT, error) from None
 
     def ended(self, item: str, outcome: Outcome[Any], line: str) -> None:
-        """Write the folder of one item; `line` is what `outcome.json` shall hold."""
+        """Write the folder of one item, unless an earlier run has; `line` is what `outcome.json` shall hold."""
         folder = os.path.join(self._path, safe(item))
         try:
             os.makedirs(folder, exist_ok=True)
             told = os.path.join(folder, "outcome.json")
             if os.path.lexists(told):
+                if outcome.resumed:
+                    return
                 os.unlink(told)  # of an earlier run: it speaks of other files
             for name, text in (("stdout", outcome.stdout), ("stderr", outcome.stderr)):
                 with open(os.path.join(folder, name), "w", encoding="utf-8", errors="surrogatepass") as file:

@@ -45,7 +45,10 @@ def _check(args: argparse.Namespace) -> state.Left | None:
     """Refuse what can be refused before anything runs; return what an earlier run has left, if one has."""
     check_path(args.jobs)
     journal.check(args)
-    _check_distinct(args)
+    files.check_distinct(
+        {"the jobs file": args.jobs, "--report": args.report, "--execution-log": args.execution_log,
+         "--state": args.state, "--journal": args.journal}
+    )  # fmt: skip
     check_memfree(args.memfree)
     if args.report is not None:
         report.check(args.report)
@@ -56,16 +59,6 @@ def _check(args: argparse.Namespace) -> state.Left | None:
     before = state.read(args.state, os.path.abspath(args.jobs))
     files.check(args.state, state.WHAT)
     return before
-
-
-def _check_distinct(args: argparse.Namespace) -> None:
-    """Refuse to write one file over another."""
-    seen = {os.path.realpath(args.jobs): "the jobs file"}
-    for option in ("report", "execution_log", "state", "journal"):
-        path, flag = getattr(args, option), "--" + option.replace("_", "-")
-        other = flag if path is None else seen.setdefault(os.path.realpath(path), flag)
-        if other != flag:
-            raise CommandError(Exit.USAGE, f"{flag} {path!r} is {other} as well; each needs a file of its own")
 
 
 def _selected(args: argparse.Namespace, plan: Plan, before: state.Left | None) -> Plan:

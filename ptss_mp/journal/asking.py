@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..errors import InvalidOption
-from ..keys import numbered
+from ..keys import numbered, unnumbered
 from ..outcome import Outcome, Status
 from . import store
 from .entry import AGAIN, Damaged, outcome_of
@@ -64,7 +64,8 @@ class Asking:
         Args:
             key, given: what `claim` returned and was given.
         """
-        base, _, number = (key, "", "") if given else key.partition("#")
+        base = key if given else unnumbered(key)
+        number = key[len(base) + 1 :]
         with self._reading() as lookup:
             lookup.unclaim(base, int(number or 1))
 

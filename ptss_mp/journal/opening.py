@@ -29,7 +29,7 @@ class Opened:
         resume: it may hold outcomes.
         program: (path, digest) of what runs.
         exact: note what starts before it does.
-        only_after: the name of the file that must have run before, "": any.
+        only_after: what must have run before: the name of a file, or module:function; "": anything.
 
     Attributes:
         place: the file, locked.
@@ -77,7 +77,7 @@ class Opened:
         last = db.execute("SELECT program, program_digest FROM runs ORDER BY run DESC LIMIT 1").fetchone()
         self.before: tuple[str | None, str | None] = last or (None, None)
         if only_after and self.before[0] and os.path.basename(self.before[0]) != only_after:
-            raise refused(path, "bad", f"it is of {self.before[0]!r}, not of a file named {only_after!r}")
+            raise refused(path, "bad", f"it is of {self.before[0]!r}, not of {only_after!r}")
         self.base = int(db.execute("SELECT coalesce(max(job), 0) FROM jobs").fetchone()[0])
         now = instant_text(datetime.now(UTC))
         facts = (now, socket.gethostname(), os.getpid(), boot(), storable(program[0]), program[1])

@@ -59,7 +59,7 @@ class Journal(Asking):
         lost: why outcomes could not be written to the end, or "".
         program: (path, digest) of what runs, for the next run to compare.
         before: the same of the run before.
-        only_after: the name of the file that must have run before, "": any.
+        only_after: what must have run before: the name of a file, or module:function; "": anything.
     """
 
     def __init__(self, path: str, resume: bool | str, rerun: bool) -> None:

@@ -280,8 +280,8 @@ def test_head_has_two_lines():
 
 def test_the_bounds_are_those_of_the_library():
     from ptss_mp import declare, pool, retrying
-    from ptss_mp.cli import parsers
+    from ptss_mp.cli import values
 
-    assert parsers.WORKERS_MAX == pool.WORKERS_MAX
-    assert parsers.RETRIES_MAX == retrying.RETRIES_MAX
-    assert (parsers.FILES_MAX, parsers.PROCESSES_MAX) == (declare.FILES_MAX, declare.PROCESSES_MAX)
+    assert values.WORKERS_MAX == pool.WORKERS_MAX
+    assert values.RETRIES_MAX == retrying.RETRIES_MAX
+    assert (values.FILES_MAX, values.PROCESSES_MAX) == (declare.FILES_MAX, declare.PROCESSES_MAX)

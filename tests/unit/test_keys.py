@@ -13,7 +13,17 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from ptss_mp import Executor, InvalidOption, InvalidType
-from ptss_mp.keys import DEPTH_MAX, default_key, form, function_name, given_key, numbered, release_key
+from ptss_mp.keys import (
+    DEPTH_MAX,
+    default_key,
+    form,
+    function_name,
+    given_key,
+    numbered,
+    release_key,
+    text_key,
+    unnumbered,
+)
 
 
 class Colour(Enum):
@@ -162,3 +172,18 @@ def test_a_dependency_counts_as_its_key():
 def test_numbers_and_releases():
     assert [numbered("k", n) for n in (1, 2, 3)] == ["k", "k#2", "k#3"]
     assert release_key("k", "2026-12-01T02:00:00Z") == "k@2026-12-01T02:00:00Z"
+
+
+def test_texts_that_are_keys_themselves():
+    """Two different texts never have one key, whichever number of equal ones they are."""
+    bases = ["", "a", "#", "#0", "x:", "x" * 1_024, "x" * 1_025, "x" * 2_000, "\udcff", "\\udcff", "a\n", "é", "#٣"]
+    texts = {text + tail for text in bases for tail in ("", "#1", "#2", "#02", "#10", "#1#2", "#2#1", f":{'0' * 32}")}
+    texts |= {text_key(text) for text in texts}
+    texts |= {numbered(text_key(text), 2) for text in texts}
+    keys = {numbered(text_key(text), number) for text in texts for number in (1, 2, 10)}
+    assert len(keys) == 3 * len(texts)
+    assert all(unnumbered(numbered(text_key(text), n)) == text_key(text) for text in texts for n in (1, 2, 19))
+    assert text_key("inbox/7.pdf") == "inbox/7.pdf"
+    assert max(map(len, keys)) < 1_200
+    for key in keys:
+        key.encode()
