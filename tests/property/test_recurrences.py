@@ -159,6 +159,7 @@ class Auditor:
                 self.released(books, action)
         for course in self.core.courses.values():
             assert len(course.owed) <= RUN_ALL_MAX + 1
+        assert self.core.wake_at >= 1, "no instant for a timer"
         assert len(self.core._due) <= 3 * len(self.books) + COURSES
 
     def released(self, books, action):
@@ -203,6 +204,7 @@ class Auditor:
             if books.dropped or (books.rule.max_runs and course.over):
                 continue
             rule, owed = books.rule, {slot.wall for slot in course.owed}
+            assert rule.until is not None or not course.over, "it died out"
             if rule.table:
                 books.open = [left for span in books.open if (left := self.unaccounted(books, course, owed, *span))]
             elif rule.every_ns and books.ran:
