@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..executor import Executor
+from ..future import Future
 from ..outcome import Outcome
 from ..shell.memfree import MemoryGate
 
@@ -28,6 +29,21 @@ class RunExecutor(Executor):
     def tell_failed_attempts(self, told: Callable[[Outcome[Any]], None]) -> None:
         """Call `told`, on the callback thread, with the facts of each attempt that another one follows."""
         self._pool.attempt_failed = told
+
+    def tell_settled(self, future: Future[Any], told: Callable[[Future[Any]], None]) -> None:
+        """Call `told` on the callback thread once the job is settled, also if it is by now.
+
+        What is told may write to a pipe that nobody reads; jobs that are still to be submitted do not wait for that.
+        """
+        callbacks = self._pool.callbacks
+
+        def tell(settled: Future[Any]) -> None:
+            if callbacks.here or not callbacks.thread.is_alive():
+                told(settled)
+            else:
+                callbacks.put(lambda: told(settled))
+
+        future.add_done_callback(tell)
 
     def start_only_with(self, least_bytes: int) -> None:
         """Start no job while less memory is available; before the start."""
