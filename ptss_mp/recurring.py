@@ -194,8 +194,10 @@ class Releases:
         handle = Recurring(self, entry)
         if rule:
             now, offset = monotonic_ns(), difference()
-            number = len(self.tasks) + 1
-            course = self.core.course(number, rule, now, offset, _start(given.get("start_time"), now + offset))
+            number, start = len(self.tasks) + 1, given.get("start_time")
+            date = wall_ns(start) if isinstance(start, datetime) else None
+            wait_ns = duration_ns(start, "start_time") if start is not None and date is None else 0
+            course = self.core.course(number, rule, now + wait_ns, offset, date)
             if course.slot is None:
                 raise InvalidOption(f"{entry.use.name!r} would never run: it has no slot between its start and until")
             entry.root = Root(number, course, entry.use.name)
@@ -234,8 +236,8 @@ class Releases:
         if entry.ended or self.closed or (entry.root and entry.root.ended):
             return None
         if entry.root:
-            slot = entry.root.course.slot
-            return slot.wall if slot else None
+            slot, listed = entry.root.course.slot, entry.root.course.rule.table
+            return None if slot is None else slot.wall if listed else slot.at + difference()
         assert entry.only
         ahead = entry.only._release > monotonic_ns() and not entry.only.done()
         return entry.only._release + difference() if ahead else None
@@ -435,13 +437,6 @@ def _there(prerequisites: Iterable[Any], run: Run) -> Iterator[AnyFuture[Any]]:
 
 
 # ---- What `add` is given.
-
-
-def _start(given: Any, now: int) -> int | None:
-    """Return the first instant of a task, ns since 1970; None: now."""
-    if given is None:
-        return None
-    return wall_ns(given) if isinstance(given, datetime) else now + duration_ns(given, "start_time")
 
 
 def rule_of(options: Options) -> Rule | None:

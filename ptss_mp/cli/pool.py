@@ -71,6 +71,21 @@ class RunExecutor(Executor):
         """Call `told`, on the callback thread, with the facts of each attempt that another one follows."""
         self._pool.attempt_failed = told
 
+    def tell_settled(self, future: Future[Any], told: Callable[[Future[Any]], None]) -> None:
+        """Call `told` on the callback thread once the job is settled, also if it is by now.
+
+        What is told may write to a pipe that nobody reads; jobs that are still to be submitted do not wait for that.
+        """
+        callbacks = self._pool.callbacks
+
+        def tell(settled: Future[Any]) -> None:
+            if callbacks.here or not callbacks.thread.is_alive():
+                told(settled)
+            else:
+                callbacks.put(lambda: told(settled))
+
+        future.add_done_callback(tell)
+
     def start_only_with(self, least_bytes: int) -> None:
         """Start no job while less memory is available; before the start."""
         self._pool.gate = MemoryGate(least_bytes)
@@ -101,15 +116,6 @@ class RunExecutor(Executor):
     def journal(self) -> Journal | None:
         """Its journal, if it has one."""
         return self._pool.journal
-
-    def when_settled(self, future: Future[Any], told: Callable[[Any], None]) -> None:
-        """Call `told` on the callback thread, though the job may be settled by now."""
-        callbacks = self._pool.callbacks
-
-        def tell(future: Any) -> None:
-            told(future) if callbacks.here else callbacks.put(lambda: told(future))
-
-        future.add_done_callback(tell)
 
     def leave_if_stuck(self) -> None:
         """Cancel what has not started if the journal could not be written for long: nothing could start."""

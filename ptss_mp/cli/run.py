@@ -157,7 +157,7 @@ def _submit(pool: RunExecutor, plan: Plan, following: Following) -> None:
             futures = []
             for future in _jobs_of(pool, task, values):
                 following.accepted += 1
-                pool.when_settled(future, following.settled)
+                pool.tell_settled(future, following.settled)
                 following.show_progress()
                 if task.name in wanted:
                     futures.append(future)

@@ -6,10 +6,11 @@ import json
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
-from tests.cli.cli_support import PROGRAM, REPOSITORY, finish, jobs_file, ptss_mp, start
+from tests.cli.cli_support import CAP_S, PROGRAM, REPOSITORY, finish, jobs_file, ptss_mp, start
 
 OK = "@task\ndef ok(): print('fine')\n"
 FAILS = "@task\ndef fails(): raise ValueError('bad luck')\n"
@@ -420,3 +421,16 @@ def test_the_summary_tells_how_late_each_task_was(tmp_path):
     told = {line.partition(" ended after")[0] for line in ended.lines if " ended after" in line}
     assert told == {"late: 1 job", "pages: 3 jobs"}
     assert ended.lines[-1].startswith("5 jobs: 5 succeeded | ")
+
+
+def test_what_has_ended_is_told_on_the_callback_thread():
+    """Not on the thread that submits: what is told may write to a pipe that nobody reads."""
+    from ptss_mp.cli.pool import RunExecutor
+
+    told, threads = threading.Event(), []
+    with RunExecutor(max_workers=1, capture=True) as pool:
+        future = pool.submit(pow, 2, 3)
+        assert future.result(CAP_S) == 8
+        pool.tell_settled(future, lambda _: (threads.append(threading.current_thread()), told.set()))
+        assert told.wait(CAP_S)
+        assert threads == [pool._pool.callbacks.thread]
