@@ -41,6 +41,7 @@ class Live:
         named: returns the unsettled jobs of a name.
         title: returns what a job is called.
         total: how many jobs there will be, None: nobody knows.
+        until: when it will end by itself (`--until`, `--for`), if that was said.
 
     Attributes:
         stopped: `stop` was asked for.
@@ -55,9 +56,10 @@ class Live:
         named: Callable[[str], Iterable[Future[Any]]],
         title: Callable[[Future[Any]], str],
         total: int | None,
+        until: datetime | None = None,
     ) -> None:
         self.stopped = False
-        self._pool, self._what, self._grace, self._total = pool, what, grace, total
+        self._pool, self._what, self._grace, self._total, self._until = pool, what, grace, total, until
         self._counts, self._named, self._title = counts, named, title
         self._began, self._started = time.monotonic(), datetime.now(UTC)
 
@@ -90,12 +92,17 @@ class Live:
         seconds, done = time.monotonic() - self._began, sum(counts.values())
         return {
             "schema": SCHEMA, "pid": os.getpid(), "what": self._what, "state": now.state.value,
-            "started": instant_text(self._started), "seconds": seconds, "total": self._total, "done": done,
+            "started": instant_text(self._started), "until": self._until and instant_text(self._until),
+            "seconds": seconds, "total": self._total, "done": done,
             "counts": counts, "rate": done / max(seconds, 1e-3), "waiting": now.waiting, "delayed": now.delayed,
             "ready": now.ready, "running": now.running, "workers": self._pool.worker_states(),
             "jobs": [
                 {"name": self._title(future), "pid": pid, "seconds": ran, "progress": told}
                 for future, pid, ran, told in self._pool.running_jobs()
+            ],
+            "recurring": [
+                {"name": task.name, "next": (at := task.next_run) and instant_text(at), "runs": task.runs}
+                for task in self._pool.recurring()
             ],
         }  # fmt: skip
 
@@ -111,10 +118,13 @@ class Live:
         name = request.get("name")
         if not isinstance(name, str):
             return refused("cancel needs a name")
-        cancelled = sum(future.cancel() for future in self._named(name))
-        if not cancelled:
+        futures = list(self._named(name))
+        ended = self._pool.end_recurrence(name)  # first: else a further run could be released meanwhile
+        cancelled = sum(future.cancel() or future.cancelled() for future in futures)
+        if not (cancelled or ended):
             return refused(f"no job named {name!r} is waiting or running")
-        return {"told": f"cancelled {name}: {text.count(cancelled, 'job')}", "cancelled": cancelled}
+        told = f"cancelled {name}: {text.count(cancelled, 'job')}" + (", and no further run" if ended else "")
+        return {"told": told, "cancelled": cancelled}
 
     def _stop(self, request: dict[str, Any]) -> dict[str, Any]:
         grace = request.get("grace", self._grace)

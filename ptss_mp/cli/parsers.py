@@ -228,7 +228,11 @@ def _add_live(commands: argparse._SubParsersAction[Parser]) -> None:
         ("status", "say how a live run goes", ""),
         ("pause", "let a live run start nothing new", "  What runs goes on."),
         ("resume", "let a paused run go on", ""),
-        ("cancel", "cancel a job of a live run", "  If it runs, it is killed."),
+        (
+            "cancel",
+            "cancel a job of a live run",
+            "  If it runs, it is killed; a task that recurs is released no more, nor what comes after it.",
+        ),
         ("stop", "stop a live run", "  Nothing new starts, what runs has the grace; ask again with --grace 0 to kill."),
     ):
         parser = commands.add_parser(

@@ -19,6 +19,7 @@ from ..shell.memfree import MemoryGate
 if TYPE_CHECKING:
     from ..future import Future
     from ..journal.writer import Journal
+    from ..recurring import Recurring
 
 
 class RunExecutor(Executor):
@@ -111,6 +112,23 @@ class RunExecutor(Executor):
     def unsettled(self) -> list[Future[Any]]:
         """Return the Futures of all jobs that are not settled."""
         return list(self._pool.futures.values())
+
+    def recurring(self) -> list[Recurring]:
+        """Return the tasks that recur by themselves; what hangs on them comes with them."""
+        found = []
+        for task in list(self.tasks.values()):
+            entry = task._entry
+            if entry.root and entry.root.entries[0] is entry and not entry.ended:
+                found.append(task)
+        return found
+
+    def end_recurrence(self, name: str) -> bool:
+        """Release a task no more, and kill what runs of it; return False if there is none that recurs."""
+        task = self.tasks.get(name)
+        if task is None or task._entry.root is None or task._entry.ended or task._entry.root.ended:
+            return False
+        task.cancel(kill=True)
+        return True
 
     @property
     def journal(self) -> Journal | None:

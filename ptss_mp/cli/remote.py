@@ -122,6 +122,11 @@ def _told(status: dict[str, Any]) -> list[str]:
         "  others: " + ", ".join(f"{status[name]} {name}" for name in ("running", "ready", "waiting", "delayed")),
         "  workers: " + (", ".join(f"{number} {name}" for name, number in status["workers"].items()) or "none"),
     ]  # fmt: skip
+    if status["until"]:
+        lines.append(f"  until: {status['until']}")
+    for task in status["recurring"]:
+        over = f"{text.count(task['runs'], 'run')} over"
+        lines.append(f"  {task['name']}: {over}, the next at {task['next'] or '(not known)'}")
     jobs = sorted(status["jobs"], key=lambda job: -job["seconds"])
     for job in jobs[:JOBS_SHOWN]:
         told = f" | {job['progress']}" if job["progress"] else ""

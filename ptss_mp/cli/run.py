@@ -89,6 +89,7 @@ def _run(args: argparse.Namespace, plan: Plan, before: state.Left | None, interr
     from .pool import RunExecutor
 
     started = datetime.now(UTC)
+    end = _end(args, started)
     pool = RunExecutor(
         max_workers=args.workers, max_pending=args.max_tasks, capture=True, start_timeout=2 * IMPORT_S_MAX,
         **journal.given(args),
@@ -113,12 +114,12 @@ def _run(args: argparse.Namespace, plan: Plan, before: state.Left | None, interr
             journal.begin(pool, args.jobs)
             live = Live(
                 pool, os.path.abspath(args.jobs), args.grace, lambda: following.counts, partial(_named, pool),
-                lambda future: str(future._use.name), plan.jobs,
+                lambda future: str(future._use.name), None if plan.recurs else plan.jobs, end,
             )  # fmt: skip
             with Control(live):
                 _submit(pool, plan, following)
                 if plan.recurs:
-                    following.wait_until(_end(args, started), pool.release_no_more)
+                    following.wait_until(end, pool.release_no_more)
                 else:
                     following.wait()
             pool.shutdown()
