@@ -20,9 +20,8 @@ from .declare import Options
 from .errors import InvalidOption
 from .jobsimport import describe, resolve
 from .keys import Formed
-from .recurring import rule_of
 from .resources import check_held, fitted
-from .rules import rules
+from .rules import rule_of, rules
 from .units import nearest
 
 __all__ = ["Plan", "Planned", "Stored", "TaskRef", "compile_jobs", "describe", "resolve"]

@@ -21,7 +21,7 @@ from . import wire
 from .core import recurrence
 from .core.job import NEVER
 from .core.recurrence import Recurrences, Release, Replace, Rule
-from .declare import RECURRENCE, Options
+from .declare import Options
 from .errors import InvalidOption
 from .future import Future, submitting
 from .keyed import Keyed
@@ -32,7 +32,7 @@ from .shell.clock import difference, monotonic_ns
 from .shell.report import Extra
 from .shell.use import Use
 from .submission import instants
-from .timetable import CronTable, utc, wall_ns
+from .timetable import utc, wall_ns
 from .units import duration_ns
 
 if TYPE_CHECKING:
@@ -434,41 +434,3 @@ def _there(prerequisites: Iterable[Any], run: Run) -> Iterator[AnyFuture[Any]]:
             yield run.jobs[one] if one.only is None else one.only
         else:
             yield one
-
-
-# ---- What `add` is given.
-
-
-def rule_of(options: Options) -> Rule | None:
-    """Return how a task recurs, None if it does not.
-
-    Raises:
-        InvalidOption: these options do not go together; the cron line or the zone is none.
-        InvalidType: a value of a wrong kind.
-    """
-    kinds = [name for name in ("interval", "delay", "cron") if options.get(name) is not None]
-    if len(kinds) > 1:
-        raise InvalidOption(f"{kinds[0]} and {kinds[1]} do not go together: a task recurs in one way")
-    if not kinds:
-        alone = [name for name in RECURRENCE if options.get(name) is not None]
-        if alone:
-            raise InvalidOption(f"{alone[0]} without interval, delay or cron says nothing: the task runs once")
-        return None
-    if options.get("tz") is not None and not options.get("cron"):
-        raise InvalidOption(f"tz goes with cron: {kinds[0]} is a duration, whatever the zone")
-    if isinstance(options.get("deadline"), datetime):
-        raise InvalidOption("the deadline of a task that recurs must be a duration, counted from each release")
-    numbers = {name: duration_ns(value, name) if (value := options.get(name)) is not None else 0
-               for name in ("interval", "delay", "jitter")}  # fmt: skip
-    if numbers["interval"] and numbers["jitter"] >= numbers["interval"]:
-        raise InvalidOption("jitter must be shorter than interval, or releases would overtake each other")
-    return Rule(
-        every_ns=numbers["interval"],
-        delay_ns=numbers["delay"],
-        table=CronTable(options.cron, options.get("tz")) if options.get("cron") is not None else None,
-        overlap=options.get("overlap", "skip"),
-        misfire=options.get("misfire", "run_once"),
-        jitter_ns=numbers["jitter"],
-        max_runs=options.get("max_runs") or 0,
-        until=wall_ns(options.get("until")) if options.get("until") is not None else None,
-    )

@@ -25,8 +25,8 @@ from .mapping import Maps
 from .observe.story import Event
 from .parcel import parts_of
 from .pool import Pool, State
-from .recurring import Recurring, Releases, rule_of
-from .rules import RULED, Rules, rules
+from .recurring import Recurring, Releases
+from .rules import RULED, Rules, rule_of, rules
 from .shell.clock import monotonic_ns
 from .shell.lateness import Tardiness
 from .shell.report import Extra

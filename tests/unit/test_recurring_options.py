@@ -9,7 +9,7 @@ import pytest
 from ptss_mp.declare import RECURRENCE, UNSET, Options
 from ptss_mp.errors import InvalidOption, InvalidType
 from ptss_mp.making import for_tasks_only
-from ptss_mp.recurring import rule_of
+from ptss_mp.rules import rule_of
 from ptss_mp.tasks import task
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
