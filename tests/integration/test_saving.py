@@ -39,7 +39,7 @@ def test_what_did_not_run_can_be_run_again_by_what_the_file_says(pool, gate, tmp
     until(runs.running, "its start")
     plain = view.options(name="plain", priority=3).submit(deeds.add, 1, y="ö")
     numbers = ex.submit(deeds.add, 1, 2.5)
-    fed = ex.options(after=[runs, "plain"], run_if="done").submit(deeds.add, runs, Path("in/a.pdf"))
+    fed = ex.options(after=[runs, "plain"], run_if="done").submit(deeds.add, runs, Path("a.pdf"))
     start = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)
     later = ex.options(start_time=start).submit(task(name="tomorrow", args=(7,))(deeds.double))
     mine = ex.submit(deeds.double, 5)
@@ -70,7 +70,7 @@ def test_what_did_not_run_can_be_run_again_by_what_the_file_says(pool, gate, tmp
     assert jobs["tomorrow"]["call"] == "tomorrow(7)"
     adds = {job["number"]: job for job in data["jobs"] if job["name"] == "add"}
     assert adds[numbers._id]["args"] == [1, 2.5]
-    assert adds[fed._id]["call"] == "add(<result of 'gate'>, pathlib.PosixPath('in', 'a.pdf'))"
+    assert adds[fed._id]["call"] == f"add(<result of 'gate'>, {type(Path()).__module__}.PosixPath('a.pdf'))"
     assert adds[fed._id]["after"] == ["gate", "plain"]
     assert adds[fed._id]["options"]["run_if"] == "done"
     assert {plain.outcome().status, numbers.outcome().status, later.outcome().status} == {Status.CANCELLED}
@@ -134,7 +134,7 @@ def test_a_pool_that_never_started(pool, tmp_path):
         ("no/such/folder/f", InvalidOption, "No such file or directory; nothing was stopped"),
         (".", InvalidOption, "something else is there"),
         ("/dev/null", InvalidOption, "something else is there"),
-        ("a\0b", InvalidOption, "null byte"),
+        ("a\0b", InvalidOption, "embedded null"),
         ("x" * 300, InvalidOption, "File name too long"),
         (7.5, InvalidType, "save takes the path of a file, not float"),
     ],
