@@ -36,7 +36,7 @@ def test_what_did_not_run_can_be_run_again_by_what_the_file_says(pool, gate, tmp
     assert done.result(CAP_S) == 2
     view = ex.options(timeout="1h30m", memory="2GiB", retries=Retry(crash=2), deadline=datetime.timedelta(hours=5))
     runs = view.submit(deeds.gate, gate.path)
-    until(runs.running, "its start")
+    until(lambda: ex._pool._began(runs), "its beginning; what was only sent would be cancelled")
     plain = view.options(name="plain", priority=3).submit(deeds.add, 1, y="ö")
     numbers = ex.submit(deeds.add, 1, 2.5)
     fed = ex.options(after=[runs, "plain"], run_if="done").submit(deeds.add, runs, Path("a.pdf"))
@@ -79,7 +79,7 @@ def test_what_did_not_run_can_be_run_again_by_what_the_file_says(pool, gate, tmp
 def test_what_ends_within_the_grace_has_run(pool, gate, tmp_path):
     ex = pool(1)
     runs = ex.submit(deeds.gate, gate.path)
-    until(runs.running, "its start")
+    until(lambda: ex._pool._began(runs), "its beginning")
     waits = [ex.submit(deeds.double, i) for i in range(500)]
     stopper = threading.Thread(target=ex.stop, args=(CAP_S,), kwargs={"save": tmp_path / "left.json"})
     stopper.start()
