@@ -51,7 +51,7 @@ class Bomb:
     [
         ((1, "a", None, b"x"), {}, "f(1, 'a', None, b'x')"),
         ((), {"dpi": 300}, "f(dpi=300)"),
-        ((pathlib.PurePosixPath("in/a.pdf"),), {}, "f(pathlib.PurePosixPath('in', 'a.pdf'))"),
+        ((pathlib.PurePosixPath("a.pdf"),), {}, f"f({pathlib.PurePosixPath.__module__}.PurePosixPath('a.pdf'))"),
         ((Loud(7),), {}, "f(tests.unit.test_depict.Loud(x=7))"),
         ((Bomb(),), {}, "f(tests.unit.test_depict.bomb())"),
         ((Colour.RED,), {}, "f(tests.unit.test_depict.Colour(1))"),
