@@ -6,6 +6,10 @@ waits for, and its deadline has passed by then, whatever the machine (a necessar
 run as long as their timeouts allow would end too late, along a chain of prerequisites, or because so many workers
 cannot do so much in that time (the processor demand of Baruah, Rosier and Howell, 1990).  A timeout is no estimate, so
 that is a warning of the worst case, and its absence is no proof: tasks without timeouts count as nothing.
+
+Of tasks that recur each run is looked at by itself, for deadlines count from each release, and prerequisites that run
+once are behind the first few.  Together they may ask for more than the workers have in the long run (the utilization of
+Liu and Layland, 1973), and a run that outlasts its interval leaves out the next: both are possible, never certain.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from .core.job import NEVER
 from .jobsfile import Plan, Planned
 from .rules import Rules, rules
 from .submission import instants
-from .units import shown_duration
+from .units import duration_ns, shown_duration
 
 
 class Finding(NamedTuple):
@@ -37,7 +41,7 @@ class Finding(NamedTuple):
 
 @dataclass(slots=True)
 class _Times:
-    """Of one task, ns.
+    """Of one task, ns; of one that recurs, of a run that is released at `release`.
 
     Attributes:
         release, due: as of a job submitted now; NEVER: no deadline.
@@ -67,19 +71,37 @@ def findings(plan: Plan, now: int, workers: int) -> list[Finding]:
     times = _times(plan, now, workers)
     found = [*filter(None, map(_alone, times.values()))]
     named = {finding.task for finding in found}
-    found += [finding for finding in _together(list(times.values()), workers) if finding.task not in named]
+    once = [at for at in times.values() if not at.task.root]
+    found += [finding for finding in _together(once, workers) if finding.task not in named]
+    found += _recurring([at for at in times.values() if at.task.root], workers)
     order = {task.name: i for i, task in enumerate(plan.tasks)}
     return sorted(found, key=lambda finding: order[finding.task])
+
+
+def first_instants(task: Planned, root_release: int | None, now: int) -> tuple[int, int]:
+    """Return (release, deadline) of a task that is submitted now; of one that recurs, those of its first run.
+
+    Args:
+        root_release: of the task with which it recurs; None: by itself, if it does.
+    """
+    ruled = rules(task.options)
+    release, due = instants(task.options, ruled.deadline_ns, now)
+    if task.root:  # a past start time is where the slots are counted from
+        release = max(release, now) if root_release is None else root_release
+        due = min(release + ruled.deadline_ns, NEVER) if ruled.deadline_ns else NEVER
+    return release, due
 
 
 def _times(plan: Plan, now: int, workers: int) -> dict[str, _Times]:
     times: dict[str, _Times] = {}
     for task in plan.tasks:  # each after what it needs
-        ruled = rules(task.options)
-        release, due = instants(task.options, ruled.deadline_ns, now)
+        ruled, root = rules(task.options), times.get(task.root)
+        release, due = first_instants(task, root.release if root else None, now)
         at = times[task.name] = _Times(task, ruled, release, due, max(release, now), "", 0, ())
         late = at.starts
         for before in (times[name] for name in task.needs if times[name].task.jobs):
+            if before.task.root != task.root:
+                continue  # it runs once, and this again and again
             if before.starts > at.starts and ruled.run_if == "success":  # else it may go on when that one has failed
                 at.starts, at.gate = before.starts, before.gate or before.task.name
             if before.ends > late:
@@ -126,3 +148,21 @@ def _together(times: list[_Times], workers: int) -> Iterator[Finding]:
             text = f"may miss its deadline: {what}, and {workers} workers have {there} together"
             yield Finding(at.task.name, False, text)
             return
+
+
+def _recurring(times: list[_Times], workers: int) -> Iterator[Finding]:
+    """Yield the tasks of which runs may be left out, and that all that recurs at intervals may be too much."""
+    share = 0.0
+    roots = [at.task for at in times if at.task.root == at.task.name and at.task.options.get("interval") is not None]
+    for root in roots:
+        run = [at for at in times if at.task.root == root.name]
+        every = duration_ns(root.options.get("interval"), "interval")
+        longest = max(at.ends - at.release for at in run)
+        overlap = root.options.get("overlap", "skip")
+        if longest > every and overlap in ("skip", "queue") and root.options.get("max_runs") != 1:
+            text = f"may leave runs out: with every timeout used up, one takes {shown_duration(longest)}"
+            yield Finding(root.name, False, f"{text}, and the next is due {shown_duration(every)} after it began")
+        share += sum(at.rules.timeout_ns for at in run) / (every if overlap == "allow" else max(every, longest))
+    if share > workers:
+        text = f"may be late, as all that recurs: with every timeout used up, it takes {share:.1f} workers at any time"
+        yield Finding(roots[-1].name, False, f"{text}, and there are {workers}")

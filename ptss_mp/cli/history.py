@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from ..units import shown_size
 from . import text
 from .exits import CommandError, Exit
 from .ledger import Entry, Ledger, Run
 
 STATES_SHOWN = 20  # of one job, the newest: all items of a map have one name
+KEY_CHARS_MAX = 200  # of a key beside a name
+DEFAULT_KEY = re.compile(r"[^\s/:\\]+:[0-9a-f]{32}")  # keys.default_key; behind it stand a number, a release's instant
 
 
 def failures(args: argparse.Namespace) -> int:
@@ -74,17 +76,27 @@ def _as_json(entry: Entry) -> str:
 
 
 def _facts(entry: Entry) -> dict[str, Any]:
-    return entry.facts | {"name": entry.name, "status": entry.status}
+    return entry.facts | {"name": _called(entry), "status": entry.status}
+
+
+def _called(entry: Entry) -> str:
+    """Return what tells a job from others of its name: a number, the instant of its release, a key it was given."""
+    default = DEFAULT_KEY.match(entry.key)
+    if default:
+        return entry.name + entry.key[default.end() :]
+    name, key = entry.name, entry.key.removeprefix(entry.name)
+    told = key if key[:1] in ("", "@") else f" {entry.key}"
+    return f"{name}{told[:KEY_CHARS_MAX]}"
 
 
 def _line(entry: Entry) -> str:
     """Return what became of a job in one line."""
     if entry.status is None:
-        return f"{entry.name}: " + ("started, and not settled" if entry.started else "accepted, and not settled")
+        return f"{_called(entry)}: " + ("started, and not settled" if entry.started else "accepted, and not settled")
     if entry.status != "succeeded":
         return text.failure_of(_facts(entry))
     took = entry.facts["wall_time"]
-    return f"{entry.name}: succeeded" + (f" | {text.seconds(took)}" if took is not None else "")
+    return f"{_called(entry)}: succeeded" + (f" | {text.seconds(took)}" if took is not None else "")
 
 
 def _run(run: Run) -> str:
@@ -102,9 +114,8 @@ def _story(entry: Entry, run: Run | None) -> Iterator[str]:
         pid = facts["worker_pid"]
         yield f"  {entry.started} started" + (f", the last time by the worker with pid {pid}" if pid else "")
     if entry.settled:
-        yield f"  {entry.settled} {entry.status}" + (
-            f" after {facts['attempts']} attempts" if facts["attempts"] else ""
-        )
+        tries = f" after {text.count(facts['attempts'], 'attempt')}" if facts["attempts"] else ""
+        yield f"  {entry.settled} {entry.status}{tries}"
     if facts["deadline"]:
         late = facts["tardiness"] or 0
         yield f"  {facts['deadline']} deadline" + (f", missed by {text.seconds(late)}" if late else "")
@@ -112,9 +123,9 @@ def _story(entry: Entry, run: Run | None) -> Iterator[str]:
         yield f"  for the sake of {facts['root']}, which failed first"
     costs = {
         "cpu": facts["cpu_time"] is not None and text.seconds(facts["cpu_time"]),
-        "peak": facts["max_rss"] is not None and shown_size(facts["max_rss"]),
-        "limit": facts["limit"] is not None and f"{facts['limit']:g}",
-        "observed": facts["observed"] is not None and f"{facts['observed']:g}",
+        "peak": facts["max_rss"] is not None and text.memory(facts["max_rss"]),
+        "limit": facts["limit"] is not None and _amount(entry.status, facts["limit"]),
+        "observed": facts["observed"] is not None and _amount(entry.status, facts["observed"]),
     }
     if any(costs.values()):
         yield "  " + ", ".join(f"{what} {value}" for what, value in costs.items() if value)
@@ -122,3 +133,10 @@ def _story(entry: Entry, run: Run | None) -> Iterator[str]:
         if facts[what]:
             yield f"  --- {what} ---"
             yield from (f"  {line}" for line in facts[what].rstrip().splitlines())
+
+
+def _amount(status: str | None, value: float) -> str:
+    """Return a limit, or what was observed of it, by what the job ended for."""
+    if status == "memory":
+        return text.memory(round(value))
+    return text.seconds(value) if status in ("timeout", "cpu", "deadline") else f"{value:g}"

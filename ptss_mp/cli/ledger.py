@@ -111,9 +111,9 @@ class Ledger:
 
     def failures(self) -> Iterator[Entry]:
         """Yield the last state of each key that has ended, and not well."""
-        newest = "job = (SELECT max(job) FROM jobs AS other WHERE other.key = jobs.key)"
+        ended = "SELECT max(job) FROM jobs AS other WHERE other.key = jobs.key AND other.status IS NOT NULL"
         good = "status NOT IN ('succeeded', 'skipped')"
-        return self._entries(f"SELECT {_COLUMNS} FROM jobs WHERE {good} AND {newest} ORDER BY job")
+        return self._entries(f"SELECT {_COLUMNS} FROM jobs WHERE {good} AND job = ({ended}) ORDER BY job")
 
     def of(self, job: str) -> Iterator[Entry]:
         """Yield the states of one job, by its key or its name, the last one first."""

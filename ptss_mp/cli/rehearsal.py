@@ -14,10 +14,10 @@ from ..core import commands as do
 from ..core import events as on
 from ..core.job import NEVER, Prerequisite, Row, Spec
 from ..core.scheduler import BUDGET_NS, Scheduler
+from ..feasibility import first_instants
 from ..jobsfile import Plan
 from ..rules import rules
 from ..shell.clock import monotonic_ns
-from ..submission import instants
 
 if TYPE_CHECKING:
     from ..jobsfile import Planned
@@ -60,7 +60,8 @@ def _rows(plan: Plan, now: int) -> list[Row]:
         if not task.jobs:
             continue  # an empty batch: nobody waits for it
         ruled = rules(task.options)
-        release, due = instants(task.options, ruled.deadline_ns, now)
+        root = rows.get(task.root)
+        release, due = first_instants(task, root.release if root else None, now)
         spec = Spec(number, ruled.priority, 0, ruled.kill_at_deadline, ruled.run_if)
         needs = [rows[name] for name in task.needs if name in rows]
         after = tuple(Prerequisite(row.id, "", row.release, row.due) for row in needs)

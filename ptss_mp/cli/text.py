@@ -174,7 +174,6 @@ def failure_of(facts: Mapping[str, Any]) -> str:
         facts: as of an outcome as data.
     """
     from ..outcome import signal_name
-    from ..units import shown_size
 
     cause, causes = str(facts["status"]), []
     if facts["signal"] is not None:
@@ -190,14 +189,20 @@ def failure_of(facts: Mapping[str, Any]) -> str:
     if facts["wall_time"] is not None:
         parts.append(seconds(facts["wall_time"]))
     if facts["max_rss"] is not None:
-        # beyond what it was forked with, so a small job has nothing to show
-        parts.append(shown_size(facts["max_rss"]) if facts["max_rss"] >= 1 << 20 else "< 1 MiB")
+        parts.append(memory(facts["max_rss"]))
     if (facts["attempts"] or 0) > 1:
         parts.append(f"{facts['attempts']} attempts")
     last = (facts["stderr"] or "").rstrip().rpartition("\n")[2]
     if last and last not in parts[0]:
         parts.append(f"stderr: {last[-200:]}")
     return " | ".join(parts)
+
+
+def memory(size: int) -> str:
+    """Return what a job held, beyond what it was forked with: so a small one has nothing to show."""
+    from ..units import shown_size
+
+    return shown_size(size) if size >= 1 << 20 else "< 1 MiB"
 
 
 def late(tasks: Mapping[str, Tardiness]) -> list[str]:

@@ -13,9 +13,10 @@ from ptss_mp.shell.clock import monotonic_ns
 from ptss_mp.units import shown_duration
 
 
-def planned(name, *, after=(), jobs=None, **options):
+def planned(name, *, after=(), jobs=None, root="", **options):
     items = None if jobs is None else ((),) * jobs
-    return Planned(name, "jobs.py:1", TaskRef("/jobs.py", 0, name), Options(**options), after=tuple(after), items=items)
+    ref = TaskRef("/jobs.py", 0, name)
+    return Planned(name, "jobs.py:1", ref, Options(**options), after=tuple(after), items=items, root=root)
 
 
 def found(*tasks, workers=2):
@@ -36,7 +37,7 @@ def test_a_prerequisite_that_starts_too_late():
         ("c", True, f"cannot meet its deadline: {why}; it would end `deadline` without having run")
     ]
     late = planned("c", after="b", deadline="2h", on_miss="finish")
-    (_, certain, text), = found(*tasks[:2], late)
+    ((_, certain, text),) = found(*tasks[:2], late)
     assert certain
     assert text.endswith("is no earlier than the deadline; it would be late")
 
@@ -78,6 +79,59 @@ def test_more_work_than_the_workers_can_do():
     assert found(*tasks, workers=3) == []
     why = "with every timeout used up, what is due by then takes 2h30m, and 2 workers have 2h together"
     assert found(*tasks, workers=2) == [("t4", False, f"may miss its deadline: {why}")]
+
+
+class TestRecurring:
+    def test_a_deadline_counts_from_each_release(self):
+        past = datetime.now(UTC) - timedelta(days=9)
+        assert found(planned("a", root="a", interval="1h", start_time=past, deadline="30m", timeout="30m")) == []
+        assert found(planned("a", root="a", interval="10m", deadline="1h", timeout="10m")) == [], "longer than interval"
+        run = [planned("a", root="a", interval="1d", start_time="2h"), planned("b", after="a", root="a", deadline="30m")]
+        assert found(*run) == [], "from the release of the run"
+        run_once = planned("once", start_time="2h", timeout="2h")
+        assert found(run_once, planned("a", after=["once"], root="a", interval="1h", deadline="30m")) == []
+
+    def test_a_run_whose_chain_is_too_long(self):
+        tasks = [planned("a", root="a", cron="0 2 * * *", timeout="40m"), planned("b", after="a", root="a")]
+        last = planned("c", after="b", root="a", timeout="30m", deadline="1h")
+        assert found(*tasks, last) == [
+            ("c", False, "may miss its deadline: with every timeout used up, a -> c ends 10m after it")
+        ]
+
+    def test_a_run_that_outlasts_its_interval(self):
+        tasks = [
+            planned("a", root="a", interval="15m", timeout="10m"),
+            planned("b", after="a", root="a", timeout="10m"),
+        ]
+        told = "with every timeout used up, one takes 20m, and the next is due 15m after it began"
+        assert found(*tasks) == [("a", False, f"may leave runs out: {told}")]
+        assert found(planned("a", root="a", interval="15m", timeout="15m")) == []
+        assert found(planned("a", root="a", interval="15m", timeout="20m", max_runs=1)) == []
+        for overlap, number in (("queue", 1), ("allow", 0), ("replace", 0)):
+            task = planned("a", root="a", interval="15m", timeout="20m", overlap=overlap)
+            assert len(found(task)) == number, overlap
+
+    def test_more_than_the_workers_can_do_for_long(self):
+        tasks = [planned(f"t{i}", root=f"t{i}", interval="1h", timeout="40m") for i in range(4)]
+        assert found(*tasks, workers=3) == []
+        why = "with every timeout used up, it takes 2.7 workers at any time, and there are 2"
+        assert found(*tasks, workers=2) == [("t3", False, f"may be late, as all that recurs: {why}")]
+        longer = [planned(f"t{i}", root=f"t{i}", interval="10m", timeout="40m") for i in range(2)]
+        assert {text[:21] for _, _, text in found(*longer, workers=2)} == {"may leave runs out: w"}, (
+            "one at a time each"
+        )
+        both = [planned(f"t{i}", root=f"t{i}", interval="10m", timeout="40m", overlap="allow") for i in range(2)]
+        assert "it takes 8.0 workers" in found(*both, workers=2)[0][2]
+
+    def test_a_rehearsal_agrees(self):
+        from ptss_mp.cli.rehearsal import rehearse
+
+        past = datetime.now(UTC) - timedelta(days=9)
+        plan = Plan((
+            planned("a", root="a", interval="1h", start_time=past, deadline="30m"),
+            planned("b", root="b", interval="1h", start_time="2h"), planned("c", after="b", root="b", deadline="30m"),
+        ))  # fmt: skip
+        assert [[task.name for task in tasks] for tasks in rehearse(plan)] == [["a", "b", "c"], []]
 
 
 @pytest.mark.parametrize(
