@@ -228,6 +228,9 @@ class Releases:
         release, due = instants(given, entry.use.deadline_ns, now)
         run = Run(0, None)
         future = entry.only = self._job(entry, run, now, release, due)
+        dates = [isinstance(given.get(what), datetime) for what in ("start_time", "deadline")]
+        if any(dates):
+            self.pool.dates.add(future, *dates)
         self.pool.know(future)  # before it can end
         self._tell(lambda _now: self._put(run))
 
