@@ -7,8 +7,10 @@ at all the same; he may be stopped, slow or mad: a request has a bound, a connec
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import resource
 import select
 import socket
 import threading
@@ -28,6 +30,7 @@ SCHEMA = 1
 CONNECTIONS_MAX = 16  # served at once; further ones wait
 CONNECTION_S = 5.0  # from its begin to its end; a status of a million jobs takes a second at most
 READ_BYTES = 4096
+OWN_DESCRIPTORS = 4  # its socket, a lock, a bell, one connection
 
 
 class Live:
@@ -194,6 +197,15 @@ def _line(reply: dict[str, Any]) -> bytes:
     return line if len(line) <= REPLY_BYTES_MAX else _line(refused("the reply would be too long"))
 
 
+def _check_room() -> None:
+    """Leave the descriptors to the jobs where they are just enough for these."""
+    from ..shell.hire import DESCRIPTORS_MIN
+
+    allowed, needed = resource.getrlimit(resource.RLIMIT_NOFILE)[0], DESCRIPTORS_MIN + OWN_DESCRIPTORS
+    if 0 <= allowed < needed:
+        raise OSError(errno.EMFILE, f"{allowed} open files are allowed (ulimit -n), with a socket {needed} are needed")
+
+
 class Control:
     """Serves the socket of a run while it lasts (a context manager); a run without one goes on all the same."""
 
@@ -205,6 +217,7 @@ class Control:
 
     def __enter__(self) -> Self:
         try:
+            _check_room()
             self._listening = Listening()
         except OSError as error:
             text.say(f"ptss-mp status and stop will not find this run: {error.strerror or error}", "WARNING")
