@@ -30,7 +30,7 @@ BOTH = pytest.mark.parametrize("command", ["run", "check"])
         (("doctor", "--json=1"), "--json"),
         # what is not there (yet) is said to be unknown
         *((("run", "jobs.py", *option.split()), option.split()[0]) for option in (
-            "--journal j.db", "--resume", "--trace t.json", "--until 12:00", "--for 1h", "--top",
+            "--trace t.json", "--top",
             "--dashboard", "--isolation landlock", "--timeout 5", "--memory 1GiB",
         )),
         *(((command,), command) for command in ("top", "report", "dashboard")),
@@ -122,7 +122,7 @@ class TestPath:
         ("@task\ndef f(f): ...\n", ("jobs.py:3: ", "waits for itself")),
         ("@task\ndef f(g): ...\n@task\ndef g(f): ...\n", ("f -> g -> f",)),
         ("for i in range(1000):\n    task(name=f't{i}', after=f't{(i + 1) % 1000}')(int)\n", ("1000 tasks",)),
-        ("@task(interval='15m')\ndef f(): ...\n", ("jobs.py:3: ", "interval")),
+        ("@task(interval='15 parsecs')\ndef f(): ...\n", ("jobs.py:3: ", "interval", "15 parsecs")),
         ("@task(timeout='10 parsecs')\ndef f(): ...\n", ("jobs.py:3: ", "10 parsecs")),
         ("import datetime as d\n@task(start_time=d.datetime(2030, 1, 1))\ndef f(): ...\n", ("time zone",)),
         (
