@@ -87,7 +87,8 @@ class TestRecurring:
         assert found(planned("a", root="a", interval="1h", start_time=past, deadline="30m", timeout="30m")) == []
         assert found(planned("a", root="a", interval="10m", deadline="1h", timeout="10m")) == [], "longer than interval"
         root = planned("a", root="a", interval="1d", start_time="2h")
-        assert found(root, planned("b", after="a", root="a", deadline="30m")) == [], "from the release of the run"
+        run = [root, planned("b", after="a", root="a", deadline="30m")]
+        assert found(*run) == [], "from the release of the run"
         run_once = planned("once", start_time="2h", timeout="2h")
         assert found(run_once, planned("a", after=["once"], root="a", interval="1h", deadline="30m")) == []
 
