@@ -6,6 +6,7 @@ import contextlib
 import os
 import pty
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -36,6 +37,11 @@ class Ended:
 
 # A small disk of its own, for the program alone: mounted where the first argument says.
 ON_A_SMALL_DISK = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=16k none "$0" && exec "$@"']
+# Not everywhere: it takes unshare(1) and the right to mount.
+NO_SMALL_DISK = (
+    shutil.which("unshare") is None
+    or subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode != 0
+)
 # An ordinary user may not read what its mode forbids; root is one, in this, without these capabilities.
 WITHOUT_OVERRIDE = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
 
@@ -131,6 +137,16 @@ def jobs_file(folder: Path, source: str, name: str = "jobs.py") -> Path:
     path = folder / name
     path.write_text(HEAD + source)
     return path
+
+
+def on_a_disk_that_fills(folder: Path, *args: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run the program where `disk` holds 600 kB; what is in it at the end is copied into the folder."""
+    (folder / "disk").mkdir(0o700)
+    script = 'mount -t tmpfs -o size=600k,mode=700 none "$0" && "$@"; status=$?; cp "$0"/* . ; exit $status'
+    return subprocess.run(
+        ["unshare", "-m", "sh", "-c", script, "disk", *PROGRAM, *map(str, args)], cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)}, capture_output=True, text=True, timeout=CAP_S, check=False,
+    )  # fmt: skip
 
 
 def send(program: subprocess.Popen[str], number: signal.Signals) -> None:

@@ -7,20 +7,18 @@ import os
 import shutil
 import signal
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.cli.cli_support import (
-    CAP_S,
-    REPOSITORY,
+    NO_SMALL_DISK,
     WITHOUT_OVERRIDE,
     assert_one_line,
     finish,
     jobs_file,
+    on_a_disk_that_fills,
     ptss_mp,
     start,
 )
@@ -258,23 +256,12 @@ def test_an_owner_that_lives(tmp_path, bell):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode != 0
-    if shutil.which("unshare")
-    else True,
-    reason="needs unshare(1) and the right to mount: a small disk of its own",
-)
+@pytest.mark.skipif(NO_SMALL_DISK, reason="needs unshare(1) and the right to mount: a small disk of its own")
 def test_a_full_disk(tmp_path):
     """What runs ends, nothing new starts, nothing is told as done that is not on disk, and the status says so."""
     jobs_file(tmp_path, "many = task().map(str, [str(n) * 20_000 for n in range(60)])\n")
-    (tmp_path / "disk").mkdir(0o700)
-    script = 'mount -t tmpfs -o size=600k,mode=700 none "$0" && "$@"; status=$?; cp "$0"/* . ; exit $status'
-    run = subprocess.run(
-        ["unshare", "-m", "sh", "-c", script, "disk", sys.executable, "-m", "ptss_mp", "run", "jobs.py", "--journal",
-         "disk/j.db", "--no-progress", "--report", "r.json"],
-        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(REPOSITORY)}, capture_output=True, text=True, timeout=CAP_S,
-        check=False,
-    )  # fmt: skip
+    report = ("--no-progress", "--report", "r.json")
+    run = on_a_disk_that_fills(tmp_path, "run", "jobs.py", "--journal", "disk/j.db", *report)
     assert run.returncode == 74, run
     assert "Traceback" not in run.stderr
     assert "cannot be written" in run.stderr

@@ -14,7 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.cli_support import CAP_S, assert_one_line, finish, jobs_file, ptss_mp, start
+from tests.cli.cli_support import (
+    CAP_S,
+    NO_SMALL_DISK,
+    assert_one_line,
+    finish,
+    jobs_file,
+    on_a_disk_that_fills,
+    ptss_mp,
+    start,
+)
 
 MODULE = """\
 import os
@@ -187,3 +196,21 @@ def test_bad_journals(here, bell):
         assert_one_line(run(here, "--journal", "w.db", "--resume", "a", function="w:act"), 75, f"process {program.pid}")
         program.send_signal(signal.SIGTERM)
         assert finish(program).status == 143
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(NO_SMALL_DISK, reason="needs unshare(1) and the right to mount: a small disk of its own")
+def test_a_full_disk(here):
+    """What is told as done is on disk; the rest is done by the next run, but for what had begun."""
+    (here / "m.py").write_text("def long(item): return item * 20_000\n")
+    items = [str(number) for number in range(60)]
+    full = on_a_disk_that_fills(here, "map", "m:long", "--journal", "disk/j.db", "--no-progress", *items)
+    assert full.returncode == 74, full
+    assert "Traceback" not in full.stderr
+    assert "cannot be written" in full.stderr.splitlines()[-2], "the reason once more, before the totals"
+    done = {line["item"] for line in map(json.loads, full.stdout.splitlines()) if line["ok"]}
+    again = run(here, *JOURNAL, "--resume", *items, function="m:long")
+    assert again.status == 1
+    assert Counter(line["item"] for line in told(again)) == Counter(items)
+    assert {line["status"] for line in told(again)} == {"succeeded", "interrupted"}
+    assert {line["item"] for line in told(again) if line["resumed"] and line["ok"]} >= done
