@@ -19,6 +19,7 @@ SHORTAGE_WORDS = (
     "RuntimeError: can't start new thread",
     "failed to map segment from shared object",
     "raised unreported exception",
+    "error return without exception set",
 )
 
 
@@ -67,11 +68,23 @@ def _unexpected(error: Exception) -> int:
     full = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in SHORTAGES)
     full = full or (isinstance(error, SyntaxError) and not _is_written_wrong(error))
     if full or any(words in what for words in SHORTAGE_WORDS):
-        text.say(f"ptss-mp: this machine has no room for it: {what}", "ERROR")
+        text.say(f"ptss-mp: this machine has no room for it: {what}{_few_descriptors(error)}", "ERROR")
         return Exit.CANNOT_CREATE
     how = "please report it, with what PTSS_MP_DEBUG=1 in the environment shows"
     text.say(f"ptss-mp: our own fault: {what}; {how}", "CRITICAL")
     return Exit.OUR_FAULT
+
+
+def _few_descriptors(error: Exception) -> str:
+    """Return what else there is to say if it was descriptors that were short."""
+    if not isinstance(error, OSError) or error.errno != errno.EMFILE:
+        return ""
+    import resource
+
+    from ..shell.hire import DESCRIPTORS_MIN
+
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return f"; {allowed} open files are allowed (ulimit -n), {DESCRIPTORS_MIN} are needed at least"
 
 
 def _is_written_wrong(error: SyntaxError) -> bool:

