@@ -26,6 +26,7 @@ KERNEL_MIN = (5, 4)
 PYTHON_MIN = (3, 11)
 EXTRAS = {  # those of pyproject.toml that change something here (a test compares)
     "closures": ("cloudpickle",),
+    "cron": ("cronsim", "tzdata"),
     "joblib": ("joblib",),
     "examples": ("pillow", "pypdfium2"),
 }
