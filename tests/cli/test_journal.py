@@ -271,7 +271,7 @@ def test_a_full_disk(tmp_path):
     assert 1 <= len(told) < 60
     again = ptss_mp("run", "jobs.py", "--journal", "j.db", "--resume", "--no-progress", cwd=tmp_path)
     assert again.status == 1  # those that had run and could not be kept are interrupted
-    assert f"{len(kept)} succeeded" not in again.lines[-1]
+    assert f"jobs: {len(kept)} succeeded" not in again.lines[-1]
     ends = statuses(tmp_path)
     assert len(ends) == 60
     assert set(ends.values()) == {"succeeded", "interrupted"}

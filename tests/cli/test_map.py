@@ -420,7 +420,7 @@ BAD = [
         (("m:up", "--halt", value, "a"), 2, "--halt")
         for value in ("", "now", "now,fail=0", "soon,fail=0%", "later,fail=1", "now,fail=100%", "now,fail=1,2", "9")
     ),
-    (("m:up", "--journal", "j.db", "a"), 2, "--journal"),
+    (("m:up", "--trace", "t.json", "a"), 2, "--trace"),
     (("m:up", "--frobnicate", "a"), 2, "--frobnicate"),
     (("m:up", "--keep", "a"), 2, "--keep"),
 ]  # fmt: skip
