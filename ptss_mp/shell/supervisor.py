@@ -91,6 +91,8 @@ class Supervisor(Desk):
             self._hire()
             while not self.ended:
                 self._turn()
+        except MemoryError:
+            self._break("the program has no memory left")
         except BaseException as error:
             self.callbacks.log(CRITICAL, "the loop of %s failed: please report this", self.name, error=error)
             self._break(f"the supervisor itself failed: {error!r}")
