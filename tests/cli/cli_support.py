@@ -11,7 +11,8 @@ import signal
 import subprocess
 import sys
 import termios
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -166,3 +167,11 @@ def assert_one_line(ended: Ended, status: int, *words: str) -> None:
 def names(ended: Ended, candidates: Sequence[str]) -> list[str]:
     """Return which of the candidates stderr speaks of."""
     return [name for name in candidates if name in ended.err]
+
+
+def until(true: Callable[[], object]) -> None:
+    """Return once `true` says so; fail after the cap."""
+    end = time.monotonic() + CAP_S
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.01)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.cli_support import CAP_S, Ended, finish, jobs_file, ptss_mp, start
+from tests.cli.cli_support import Ended, finish, jobs_file, ptss_mp, start, until
 
 SOURCE = """
 @task(interval="100ms")
@@ -60,13 +60,6 @@ def status(folder: Path) -> dict:
 
 def ticks(folder: Path) -> int:
     return len((folder / "ticks").read_text().split()) if (folder / "ticks").exists() else 0
-
-
-def until(true) -> None:
-    end = time.monotonic() + CAP_S
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_status_tells_the_next_runs_and_the_end(folder, bell):

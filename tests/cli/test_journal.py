@@ -21,6 +21,7 @@ from tests.cli.cli_support import (
     on_a_disk_that_fills,
     ptss_mp,
     start,
+    until,
 )
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "journal-1.db"
@@ -95,6 +96,8 @@ def third(): open("calls", "a").write("third ")
     jobs_file(tmp_path, source)
     with start("run", "jobs.py", "--journal", "j.db", "--workers", "1", cwd=tmp_path) as program:
         bell.wait()
+        # `second` may begin before `first` is on disk; without its end there, that was interrupted as well.
+        until(lambda: statuses(tmp_path).get("first"))
         program.kill()
         finish(program)
     ended = ptss_mp("run", "jobs.py", "--journal", "j.db", "--resume", "--no-progress", cwd=tmp_path)
