@@ -45,7 +45,7 @@ def history(args: argparse.Namespace) -> int:
             _put(f"  {entry.settled or entry.accepted} {_line(entry)}")
         for run in () if args.json else runs.values():
             _put(_run(run))  # one that did nothing
-    told = ", ".join(f"{number} {status}" for status, number in counts.items())
+    told = text.by_status(counts)
     text.say(f"{args.journal}: {text.count(counts.total(), 'job')}" + (f": {told}" if told else ""))
     return Exit.OK
 

@@ -16,10 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 from urllib.parse import quote
 
+from ..journal.store import APPLICATION_ID, VERSION
 from .exits import CommandError, Exit
 
-APPLICATION_ID = 0x50545353  # "PTSS"
-VERSION = 1
 HEAD, HEAD_BYTES = b"SQLite format 3\0", 100
 TABLES = {
     "runs": "run started ended host pid boot program program_digest",

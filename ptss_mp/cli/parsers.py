@@ -15,9 +15,9 @@ STATUSES = """\
 exit status:
   0 all succeeded or were skipped   1 some job failed
   2 usage                           3 only deadlines were missed
-  65 bad jobs file                  66 missing file
+  65 bad jobs file, module, journal 66 missing file, module, live run, job
   70 our own fault                  73 cannot create
-  74 cannot write                   75 busy: it has an owner, or does not answer
+  74 cannot write                   75 busy: journal in use, run silent
   77 no permission
   129, 130, 143 ended by SIGHUP, SIGINT (Ctrl-C), SIGTERM"""
 
@@ -90,8 +90,9 @@ def _parser() -> Parser:
     check = commands.add_parser(
         "check",
         allow_abbrev=False,
-        help="say what a run would do",
-        description="Print the tasks of a jobs file in order, each with what it needs; start none.",
+        help="say what a run would do, and when",
+        description="Print the tasks of a jobs file in order, each with what it needs and, if it recurs, its next times; "
+        "warn of deadlines that cannot be met.  Nothing is started.",
     )
     check.add_argument("jobs", metavar="jobs.py", help="the jobs file")
     _add_live(commands)
@@ -129,10 +130,10 @@ def _add_rerun(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = commands.add_parser(
         "rerun",
         allow_abbrev=False,
-        help="run what has failed by a journal once more",
+        help="run a journal's jobs file again, but for what succeeded",
         usage="ptss-mp rerun --failed F [options]",
-        description="Run the jobs file of a journal once more, with that journal: what succeeded is not run again.\n"
-        "It is `run jobs.py --journal F --resume-failed`, in the folder where you are.",
+        description="Run the jobs file of a journal again, with that journal: what succeeded is not\nrun again.  "
+        "It is `run jobs.py --journal F --resume-failed`, where you are.",
         epilog=STATUSES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -174,9 +175,9 @@ def _add_map(commands: argparse._SubParsersAction[Parser]) -> None:
         allow_abbrev=False,
         help="call a function with each item, one job per item",
         usage="ptss-mp map module:function [options] (ITEM... | --from-file F | -)",
-        description="Call a function with each item, one job per item; print one JSON object per item:\n"
+        description="Call a function with each item, a job per item; print one JSON object for each:\n"
         "the item, its value as JSON (else its repr), and the facts of its outcome.\n"
-        "Items are read as there is room for them; what stands behind -- are items, whatever they look like.",
+        "Items are read as there is room for them.  What stands behind -- are items,\nwhatever they look like.",
         epilog=STATUSES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -225,7 +226,7 @@ def _add_exec(commands: argparse._SubParsersAction[Parser]) -> None:
 def _add_live(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add what asks a live `run` or `map`."""
     for verb, does, more in (
-        ("status", "say how a live run goes", ""),
+        ("status", "say how live runs go", ""),
         ("pause", "let a live run start nothing new", "  What runs goes on."),
         ("resume", "let a paused run go on", ""),
         (
@@ -236,16 +237,17 @@ def _add_live(commands: argparse._SubParsersAction[Parser]) -> None:
         ("stop", "stop a live run", "  Nothing new starts, what runs has the grace; ask again with --grace 0 to kill."),
     ):
         parser = commands.add_parser(
-            verb, allow_abbrev=False, help=does, description=f"{does.capitalize()}, of this user.{more}"
+            verb, allow_abbrev=False, help=does, description=f"{does.capitalize()}.{more}"
         )
         parser.intermixed = True
+        default = "all" if verb == "status" else "the only one"
         if verb == "cancel":
             parser.add_argument("name", metavar="NAME", help="of a job or of a batch; of a map its item")
         parser.add_argument(
             "run",
             nargs="?",
             metavar="jobs.py",
-            help="the run of this file, or of this module:function (default: the only one)",
+            help=f"the run of this file, or of this module:function (default: {default})",
         )
         parser.add_argument("--pid", type=values.pid, metavar="N", help="the run with this process id")
         if verb == "status":
@@ -264,11 +266,11 @@ def _add_journal(commands: argparse._SubParsersAction[Parser]) -> None:
     for verb, does, more in (
         (
             "failures",
-            "list what has failed by a journal",
+            "list what failed, from a journal",
             "  Each job once, as it ended last; status 1 if there is any.",
         ),
-        ("history", "list the runs of a journal, and what they did", ""),
-        ("explain", "tell the story of one job by a journal", "  The newest state first."),
+        ("history", "list all runs and what they did, from a journal", ""),
+        ("explain", "tell the story of one job, from a journal", "  The newest end of it first."),
     ):
         parser = commands.add_parser(
             verb, allow_abbrev=False, help=does, description=f"{does.capitalize()}.{more}  Nothing is written to it."
@@ -286,8 +288,8 @@ def _add_resume(parser: Parser) -> None:
         "--journal", metavar="F", help="keep there what was accepted and how it ended (docs/journal.md)"
     )
     again = parser.add_mutually_exclusive_group()
-    again.add_argument("--resume", action="store_true", help="do not run what the journal has settled")
-    again.add_argument("--resume-failed", action="store_true", help="do not run what succeeded by the journal")
+    again.add_argument("--resume", action="store_true", help="do only the rest: what the journal has no outcome of")
+    again.add_argument("--resume-failed", action="store_true", help="the rest, and what failed or was interrupted")
 
 
 def _add_limits(parser: Parser) -> None:

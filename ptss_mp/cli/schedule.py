@@ -13,7 +13,7 @@ RUNS_SHOWN = 5
 
 
 def recurrence(task: Planned) -> str:
-    """Return a line of the next runs of a task that recurs by itself; else "" (`check`)."""
+    """Return the lines of the next runs of a task that recurs by itself; else "" (`check`)."""
     if task.root != task.name:
         return ""
     from ..timetable import next_runs
@@ -35,7 +35,7 @@ def recurrence(task: Planned) -> str:
     runs = next_runs(options.get("cron"), interval, options.get("tz"), first, RUNS_SHOWN)
     until, most = options.get("until"), options.get("max_runs")
     runs = [at for at in runs[:most] if until is None or at <= until]
-    return f"    next: {', '.join(map(shown_instant, runs)) or 'none'}\n"
+    return "    next: " + ("\n          ".join(map(shown_instant, runs)) or "none") + "\n"
 
 
 def shown_instant(at: datetime) -> str:

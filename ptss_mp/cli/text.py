@@ -219,8 +219,16 @@ def late(tasks: Mapping[str, Tardiness]) -> list[str]:
 
 def totals(counts: Mapping[str, int], took: float, noun: str = "job") -> str:
     """Return the closing line of a run."""
-    told = ", ".join(f"{number} {status}" for status, number in counts.items() if number)
-    return f"{count(sum(counts.values()), noun)}: {told or 'nothing to do'} | {seconds(took)}"
+    return f"{count(sum(counts.values()), noun)}: {by_status(counts) or 'nothing to do'} | {seconds(took)}"
+
+
+def by_status(counts: Mapping[str, int]) -> str:
+    """Return "3 succeeded, 1 failed": always in the order of `Status`, so that two runs can be compared."""
+    from ..outcome import Status
+
+    places = {status.value: place for place, status in enumerate(Status)}
+    ordered = sorted(counts.items(), key=lambda item: places.get(item[0], len(places)))
+    return ", ".join(f"{number} {status}" for status, number in ordered if number)
 
 
 def planned(task: Planned) -> str:

@@ -99,13 +99,8 @@ class Journal(Asking):
         self._opened = opened = Opened(
             self.path, bool(self.resume), self.program, exact=not self.rerun, only_after=self.only_after
         )
-        self._base, self._run_number, self._lookup, self._started = (
-            opened.base,
-            opened.run,
-            opened.lookup,
-            opened.started,
-        )
-        self.before = opened.before
+        self._ask(opened)
+        self._run_number, self._started, self.before = opened.run, opened.started, opened.before
         self._thread = threading.Thread(target=self._run, args=(opened.db,), name=f"{desk.name}-journal", daemon=True)
         self._thread.start()
 

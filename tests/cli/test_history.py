@@ -103,7 +103,7 @@ class TestHistory:
             f"  {AT.format(1)} next: accepted, and not settled",
         ]
         assert ended.lines == [
-            f"{journal}: 8 jobs: 2 succeeded, 1 failed, 1 crashed, 1 skipped, 1 timeout, 2 not settled"
+            f"{journal}: 8 jobs: 2 succeeded, 1 failed, 1 crashed, 1 timeout, 1 skipped, 2 not settled"
         ]
 
     def test_as_json(self, journal):

@@ -56,9 +56,10 @@ def after_each(): pass
     assert ended.status == 0, ended
     lines = ended.out.splitlines()
     assert lines[:2][0] == "snapshot"
-    assert len(re.findall(r"\d\d:\d\d:\d\d", lines[1])) == 3, "no more than max_runs"
-    nightly = lines[lines.index("nightly") + 1]
-    assert re.fullmatch(r"    next: (\d{4}-\d\d-\d\d 0[23]:[03]0:00 CES?T(, )?){5}", nightly)
+    assert len(re.findall(r"\d\d:\d\d:\d\d", ended.out.partition("backup")[0])) == 3, "no more than max_runs"
+    instant = r"\d{4}-\d\d-\d\d 0[23]:[03]0:00 CES?T\n"
+    assert re.search(rf"^nightly\n    next: {instant}(          {instant}){{4}}after_each\n", ended.out, re.M)
+    assert max(map(len, lines)) <= 80, "as wide as a terminal"
     assert lines[lines.index("after_each") + 1].endswith("then 90 s after the end of each run")
     assert "backup <- snapshot" in lines
 

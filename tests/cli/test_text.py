@@ -137,6 +137,8 @@ def test_size(number, shown):
 
 def test_totals():
     assert text.totals({"succeeded": 1}, 0.5) == "1 job: 1 succeeded | 0.500 s"
+    assert text.totals({"crashed": 1, "succeeded": 2, "failed": 0}, 12) == "3 jobs: 2 succeeded, 1 crashed | 12.0 s"
+    assert text.by_status({"not settled": 2, "protocol": 1}) == "1 protocol, 2 not settled"
     assert text.totals({}, 12) == "0 jobs: nothing to do | 12.0 s"
 
 

@@ -49,7 +49,7 @@ def test_it_means_every_night_at_two(tmp_path: Path):
     pytest.importorskip("cronsim", reason="needs cronsim: pip install 'ptss_mp[cron]'")
     ended = ptss_mp("check", JOBS, CRON_TARGET=str(tmp_path))
     assert ended.status == 0, ended
-    assert re.search(r"^snapshot\n    next: \d{4}-\d\d-\d\d 0[23]:00:00 CES?T, ", ended.out)
+    assert re.search(r"^snapshot\n    next: \d{4}-\d\d-\d\d 0[23]:00:00 CES?T\n          ", ended.out)
 
 
 def test_one_job_under_every_condition():
