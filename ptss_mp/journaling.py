@@ -59,6 +59,6 @@ def check_kept(use: Use, needs: Iterable[Future[Any]]) -> None:
         LookupError: it does.
     """
     for future in needs if use.rules.run_if == "success" else ():
-        if future._kind == wire.UNKEPT:
+        if getattr(future, "_kind", None) == wire.UNKEPT:  # a Recurring is refused behind this
             text = "succeeded in an earlier run, and its value was not kept (keep_result=False)"
             raise LookupError(f"job {future._use.name!r} {text}")
