@@ -91,8 +91,8 @@ def _parser() -> Parser:
         "check",
         allow_abbrev=False,
         help="say what a run would do, and when",
-        description="Print the tasks of a jobs file in order, each with what it needs and, if it recurs, its next times; "
-        "warn of deadlines that cannot be met.  Nothing is started.",
+        description="Print the tasks of a jobs file in order, each with what it needs and, if it recurs, its "
+        "next times; warn of deadlines that cannot be met.  Nothing is started.",
     )
     check.add_argument("jobs", metavar="jobs.py", help="the jobs file")
     _add_live(commands)
