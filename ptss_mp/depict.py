@@ -15,7 +15,16 @@ from typing import Any
 PICKLE_BYTES = 16 << 10  # of a larger one only its size is told
 TEXT_CHARS = 400
 
-_short = reprlib.Repr()
+
+class _Short(reprlib.Repr):
+    def repr_int(self, x: int, level: int) -> str:
+        try:
+            return super().repr_int(x, level)
+        except ValueError:  # more digits than Python writes (sys.set_int_max_str_digits)
+            return f"<a number of {x.bit_length()} bits>"
+
+
+_short = _Short()
 _short.maxstring = _short.maxother = _short.maxlong = 120
 _short.maxtuple = _short.maxlist = _short.maxarray = 8
 

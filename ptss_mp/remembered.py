@@ -16,7 +16,7 @@ from .journaling import counted
 from .keyed import Keyed
 from .keys import release_key
 from .outcome import instant_text
-from .timetable import utc, wall_ns
+from .timetable import FIRST, LAST, utc, wall_ns
 
 if TYPE_CHECKING:
     from .core.recurrence import Course
@@ -52,7 +52,12 @@ def take_up(pool: Pool, name: str, course: Course, anchored: bool) -> None:
 
 
 def _read(text: str | None) -> int | None:
-    return None if text is None else wall_ns(datetime.fromisoformat(text))
+    if text is None:
+        return None
+    at = datetime.fromisoformat(text)
+    if at.tzinfo is None or not FIRST <= at < LAST:
+        raise ValueError(f"an instant without zone, or far from all calendars: {text!r:.80}")
+    return wall_ns(at)
 
 
 def admit(future: Keyed[Any]) -> bool:

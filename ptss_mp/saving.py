@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .future import Future
 
 SCHEMA = 1
+INT_BITS_MAX = 2_000  # 602 digits: the least bound that sys.set_int_max_str_digits may set is 640
 _PLAIN = (str, int, float, bool, type(None))
 
 log = logging.getLogger("ptss_mp")
@@ -68,8 +69,9 @@ class Saving:
         """Write the file; what goes wrong is kept, and logged for those who do not wait."""
         try:
             atomic.write(self._path, self._pieces())
-        except OSError as error:
-            text = f"what the stopped pool has left cannot be written to {self._path!r}: {error.strerror or error}"
+        except Exception as error:  # also of an option whose text cannot be had: who waits must not think it is there
+            why = getattr(error, "strerror", None) or error
+            text = f"what the stopped pool has left cannot be written to {self._path!r}: {why}"
             self.error = JournalError(text)
             log.error("%s", text)
 
@@ -106,8 +108,13 @@ def _facts(future: Future[Any], status: str, call: Any, extra: Any) -> dict[str,
     shown = parts_of(call) if isinstance(call, bytes) or not isinstance(call, (tuple, *_PLAIN)) else call
     facts["call"] = call_text(use.name, shown, results)
     args = call if isinstance(call, tuple) else (call,)
-    facts["args"] = list(args) if all(isinstance(arg, _PLAIN) for arg in args) else None
+    facts["args"] = list(args) if all(map(_told_plainly, args)) else None
     return facts
+
+
+def _told_plainly(arg: Any) -> bool:
+    """Return True for what JSON holds as it is; a number may have more digits than Python writes."""
+    return isinstance(arg, _PLAIN) and not (isinstance(arg, int) and arg.bit_length() > INT_BITS_MAX)
 
 
 _TOLD = frozenset(("name", "after", "args", "kwargs"))  # elsewhere, or part of the call

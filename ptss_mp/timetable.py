@@ -21,7 +21,7 @@ COUNT_MAX = 10_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _US = timedelta(microseconds=1)
 # Python has the years 1 to 9999; cronsim looks fifty years ahead or back, a zone a day.
-_FIRST, _LAST = datetime(100, 1, 1, tzinfo=UTC), datetime(9900, 1, 1, tzinfo=UTC)
+FIRST, LAST = datetime(100, 1, 1, tzinfo=UTC), datetime(9900, 1, 1, tzinfo=UTC)
 
 
 def wall_ns(at: datetime) -> int:
@@ -100,7 +100,7 @@ class CronTable:
 
     def after(self, wall: int) -> int | None:
         """Return the first slot after an instant, ns since 1970; None if none follows within fifty years."""
-        if wall >= wall_ns(_LAST):
+        if wall >= wall_ns(LAST):
             return None
         local = utc(wall).astimezone(self.zone).replace(tzinfo=None)
         for at in self._placed(local, False):
@@ -171,15 +171,15 @@ def next_runs(
     if start is None:
         start = datetime.now(UTC)
     moment(start, "start")
-    if not _FIRST <= start < _LAST:
-        raise InvalidOption(f"start must lie in the years {_FIRST.year} to {_LAST.year - 1}, not {start.year}")
+    if not FIRST <= start < LAST:
+        raise InvalidOption(f"start must lie in the years {FIRST.year} to {LAST.year - 1}, not {start.year}")
     first = start.astimezone(UTC)
     if cron is not None:
         runs = list(islice(_each(CronTable(cron, tz), wall_ns(first)), count))
     else:
         every = timedelta(microseconds=duration_ns(interval, "interval") // 1_000)  # type: ignore[arg-type]
         runs = []
-        while len(runs) < count and first < _LAST:
+        while len(runs) < count and first < LAST:
             runs.append(first)
             first += every
     return [at.astimezone(there) for at in runs]

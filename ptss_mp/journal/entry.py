@@ -181,10 +181,13 @@ def outcome_of(found: Found, name: str, key: str) -> Outcome[Any]:
     if told["submitted"] is None or told["finished"] is None:
         raise Damaged("no instants")
     there = status is Status.SUCCEEDED or found.kind is not None
-    late = _typed(facts.get("tardiness"), int, float) or 0
+    try:
+        late = float(_typed(facts.get("tardiness"), int, float) or 0)
+    except OverflowError:
+        raise Damaged("a number that is none") from None
     return Outcome(
         status=status, name=name, key=key, resumed=True, signal=_signal(_typed(facts.get("signal"), int)),
-        attempts=_typed(facts.get("attempts"), int) or 0, tardiness=float(late),
+        attempts=_typed(facts.get("attempts"), int) or 0, tardiness=late,
         _value=value_of(found.kind, found.result) if there else wire.NOTHING,
         _root_key=_typed(facts.get("root_key"), str) or "", **told,
     )  # fmt: skip

@@ -19,6 +19,7 @@ REASONS = {
     sqlite3.SQLITE_NOTADB: "bad", sqlite3.SQLITE_CORRUPT: "bad", sqlite3.SQLITE_ERROR: "bad",
     sqlite3.SQLITE_READONLY: "permission", sqlite3.SQLITE_PERM: "permission", sqlite3.SQLITE_CANTOPEN: "create",
 }  # fmt: skip
+JOBS_MAX = 1 << 61  # numbers of jobs; SQLite has 63 bits, and further ones must find room (started.py: 62)
 
 
 class Opened:
@@ -79,6 +80,8 @@ class Opened:
         if only_after and self.before[0] and os.path.basename(self.before[0]) != only_after:
             raise refused(path, "bad", f"it is of {self.before[0]!r}, not of {only_after!r}")
         self.base = int(db.execute("SELECT coalesce(max(job), 0) FROM jobs").fetchone()[0])
+        if not 0 <= self.base < JOBS_MAX:
+            raise refused(path, "bad", f"it is damaged: its last job has the number {self.base}")
         now = instant_text(datetime.now(UTC))
         facts = (now, socket.gethostname(), os.getpid(), boot(), storable(program[0]), program[1])
         with store.transaction(db):

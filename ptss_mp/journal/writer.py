@@ -224,9 +224,11 @@ class Journal(Asking):
                 batch = []  # nobody keeps the last values alive
         except BaseException as error:
             assert self._desk
-            self._desk.callbacks.log(CRITICAL, "the journal's thread failed: please report this", error=error)
-            self.failing = self._fault(repr(error))
+            desk, why = self._desk, self._fault(repr(error))
+            desk.callbacks.log(CRITICAL, "the journal's thread failed: please report this", error=error)
+            self.failing = why
             self._lose([])
+            desk.control(lambda _now: desk._break(why))  # what waits to be started would wait for ever
         finally:
             self._close(db)
 

@@ -76,6 +76,7 @@ class Desk:
         self.ids = count(1)
         self.linked = False  # some job had prerequisites
         self.ended = False  # nothing more will be settled by the loop
+        self.halted = False  # the core has nothing more to do
         self.broken: PoolBroken | None = None
         self.main_data: bytes = b""
         self.groups: set[int] = set()  # flags of warden.protocol: which options that limit trees are in use
@@ -406,6 +407,11 @@ class Desk:
             name = future._use.name if future else None  # cancelled while it ran: nobody else keeps its name
             self.callbacks.put(lambda: replay(lines, name))
             report.log = None
+
+    def _break(self, why: str) -> None:
+        """No job can run any more: fail them all for that reason, the first that was seen."""
+        self.broken = self.broken or PoolBroken(f"the pool cannot go on: {why}")
+        self.halted = self.ended = True
 
     def settle_all(self) -> None:
         """Settle what is left when the loop ends: as cancelled, or for the reason that broke the pool."""

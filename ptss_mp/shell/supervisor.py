@@ -21,7 +21,6 @@ from ..core import events as on
 from ..core.job import NEVER
 from ..core.scheduler import Scheduler
 from ..core.watch import MS
-from ..errors import PoolBroken
 from ..warden import kernel
 from ..warden.protocol import EXITED, FORKED, GONE, VERDICT, WHYS
 from .answers import STALL_NS, Answer, Row
@@ -65,7 +64,7 @@ class Supervisor(Desk):
         self.warden: Warden | None = None
         self.wardens = 0
         self.mourned: set[int] = set()  # workers that are reaped, and of which something may be left
-        self.main_told = self.halted = False
+        self.main_told = False
         self.measure_at = self.stuck_at = NEVER  # when to see to it that the warden measures; whether a frame goes on
         self.quit_at = self.warden_by = NEVER  # until then: idle workers leave; the warden is ready
         self.unexplained = 0
@@ -518,11 +517,6 @@ class Supervisor(Desk):
             self._retire(do.RetireWorker(number))
 
     # ------------------------------------------------------------------ the end
-
-    def _break(self, why: str) -> None:
-        """No job can run any more: fail them all for that reason, the first that was seen."""
-        self.broken = self.broken or PoolBroken(f"the pool cannot go on: {why}")
-        self.halted = self.ended = True
 
     def _close(self) -> None:
         """End what is left, settle what came too late, let go of everything."""

@@ -206,3 +206,32 @@ def test_a_full_disk_leaves_what_was_there(tmp_path):
 
 def test_the_error_is_of_the_tree():
     assert issubclass(JournalError, OSError)
+
+
+def test_numbers_of_more_digits_than_python_writes(pool, tmp_path):
+    ex = pool(1)
+    ex.pause()
+    ex.submit(deeds.double, 10**5000)
+    ex.submit(deeds.double, [10**5000])
+    ex.submit(deeds.double, 1)
+    within(CAP_S, lambda: ex.stop(0, save=tmp_path / "left.json"))
+    assert [job["args"] for job in saved(tmp_path / "left.json")["jobs"]] == [None, None, [1]]
+
+
+def test_an_option_without_a_text_is_told_as_an_error(pool, tmp_path):
+    ex = pool(1)
+    ex.pause()
+    ex.options(key=NoText()).submit(deeds.double, 1)
+    with pytest.raises(JournalError, match="cannot be written"):
+        within(CAP_S, lambda: ex.stop(0, save=tmp_path / "left.json"))
+    assert not list(tmp_path.iterdir())
+
+
+class NoText:
+    """A key= whose own text cannot be had."""
+
+    def __call__(self, x):
+        return f"key {x}"
+
+    def __repr__(self):
+        raise ValueError("none")

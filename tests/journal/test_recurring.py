@@ -141,13 +141,26 @@ def test_a_call_without_canonical_form_needs_a_key(pool, tmp_path: Path):
         assert not ex.tasks
 
 
-def test_instants_that_are_none_are_told_and_left_alone(pool, journal: Path, earlier, tmp_path: Path, caplog):
+NO_INSTANTS = ("yesterday", "2026-12-01", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z")
+
+
+@pytest.mark.parametrize("rule", [{"interval": "1h"}, {"cron": "* * * * *", "tz": "America/New_York"}])
+@pytest.mark.parametrize("instant", NO_INSTANTS)
+def test_instants_that_are_none_are_told_and_left_alone(
+    pool, journal: Path, earlier, tmp_path: Path, caplog, instant: str, rule: dict[str, str]
+):
     earlier(3.5)
     with closing(sqlite3.connect(journal)) as db:
-        db.execute("UPDATE tasks SET last = 'yesterday'")
+        db.execute("UPDATE tasks SET anchor = ?, last = ?", (instant, instant))
         db.commit()
     with pool() as ex:
-        task = ex.add(deeds.count, "task", interval="1h", args=(str(tmp_path / "calls"),))
+        task = ex.add(deeds.count, "task", args=(str(tmp_path / "calls"),), **rule)
+        if "cron" in rule:  # it runs at the next minute: that there is one is enough
+            until(lambda: "does not say when it ran last" in caplog.text)
+            assert ex.submit(deeds.add, 1).result(CAP_S) == 1
+            assert task.next_run
+            task.cancel()
+            return
         ex.start()
         until(lambda: task.runs)
     assert "task: the journal does not say when it ran last" in caplog.text

@@ -28,6 +28,7 @@ from ptss_mp import (
     TaskInterrupted,
     task,
 )
+from ptss_mp.journal import store
 
 CAP_S = 30
 
@@ -508,3 +509,15 @@ def test_a_pool_that_breaks_leaves_its_jobs_to_the_next_run(pool, journal):
     assert [status for _, status in rows(journal)] == [None]
     with pool() as ex:
         assert ex.submit(deeds.add, 1).result(CAP_S) == 1
+
+
+def test_a_fault_of_our_own_in_its_thread_leaves_nobody_waiting(pool, monkeypatch, caplog):
+    def broken(*_args):
+        raise OverflowError("a fault of our own")
+
+    monkeypatch.setattr(store, "put_jobs", broken)
+    with pool() as ex:
+        waiting = [ex.submit(deeds.add, n) for n in range(3)]
+        assert all(isinstance(future.exception(CAP_S), PoolBroken) for future in waiting)
+    assert "the journal's thread failed" in caplog.text
+    caplog.clear()  # its records hold a traceback, and that the pool

@@ -104,3 +104,7 @@ def test_a_call_by_value():
     assert call_text("f", [pickle.dumps((functools.partial(int, "3"), (1,), {"a": datetime.date(2026, 1, 2)}), 5)], ())[
         :5
     ] == "f(1, "
+
+
+def test_numbers_of_more_digits_than_python_writes():
+    assert call_text("f", (10**5000, [10**5000]), []) == "f(<a number of 16610 bits>, [<a number of 16610 bits>])"

@@ -171,11 +171,17 @@ def test_fuzzed_ones_are_refused_or_read_and_never_more(path):
                 owner.close()
 
 
+FACTS_OF_NO_NUMBER = json.dumps(
+    {"submitted": "2026-01-01T00:00:00Z", "finished": "2026-01-01T00:00:00Z", "tardiness": 10**400}
+)
+
+
 @pytest.mark.parametrize(
     ("change", "value"),
     [
         ("facts", "[" * 100_000), ("facts", "{}"), ("facts", "no JSON"), ("facts", '{"submitted": 5}'),
         ("facts", None), ("status", "splendid"), ("kind", 99), ("kind", 4 | 32), ("result", b"short"),
+        ("facts", FACTS_OF_NO_NUMBER),
     ],
 )  # fmt: skip
 def test_a_row_that_makes_no_sense(path, change, value):
@@ -186,6 +192,14 @@ def test_a_row_that_makes_no_sense(path, change, value):
             ex.submit(abs, -5)
         assert caught.value.reason == "bad"
         assert ex.submit(abs, -7).result(10) == 7
+
+
+def test_a_job_behind_whose_number_none_has_room(path):
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE jobs SET job = ? WHERE job = (SELECT max(job) FROM jobs)", (2**63 - 1,))
+    with pytest.raises(JournalError, match="damaged") as caught:
+        Executor(max_workers=1, journal=path, resume=True).start()
+    assert caught.value.reason == "bad"
 
 
 def test_a_pickle_in_a_journal_is_not_loaded_before_somebody_asks(path, tmp_path):
