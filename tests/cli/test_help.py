@@ -7,8 +7,8 @@ import pytest
 from tests.cli.cli_support import ptss_mp
 
 COMMANDS = (
-    "run", "rerun", "map", "exec", "check", "status", "pause", "resume", "cancel", "stop", "failures", "history", "explain",
-    "doctor",
+    "run", "rerun", "map", "exec", "check", "status", "pause", "resume", "cancel", "stop", "failures", "history",
+    "explain", "doctor",
 )  # fmt: skip
 
 
