@@ -91,8 +91,8 @@ def _parser() -> Parser:
         "check",
         allow_abbrev=False,
         help="say what a run would do, and when",
-        description="Print the tasks of a jobs file in order, each with what it needs and, if it recurs, its "
-        "next times; warn of deadlines that cannot be met.  Nothing is started.",
+        description="Print the tasks of a jobs file in order, each with what it needs and, if it recurs, its next "
+        "times; warn of deadlines that cannot be met.  Nothing is started.",
     )
     check.add_argument("jobs", metavar="jobs.py", help="the jobs file")
     _add_live(commands)
@@ -236,9 +236,7 @@ def _add_live(commands: argparse._SubParsersAction[Parser]) -> None:
         ),
         ("stop", "stop a live run", "  Nothing new starts, what runs has the grace; ask again with --grace 0 to kill."),
     ):
-        parser = commands.add_parser(
-            verb, allow_abbrev=False, help=does, description=f"{does.capitalize()}.{more}"
-        )
+        parser = commands.add_parser(verb, allow_abbrev=False, help=does, description=f"{does.capitalize()}.{more}")
         parser.intermixed = True
         default = "all" if verb == "status" else "the only one"
         if verb == "cancel":

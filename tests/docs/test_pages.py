@@ -128,3 +128,15 @@ def test_each_thread_and_lock_is_in_the_tables():
             kinds = re.findall(r"\((\w+)\)", line) or ["Thread"]
             told |= {(file, kind) for kind in kinds if kind in KINDS}
     assert told == made()
+
+
+def test_the_readme_lists_each_example_and_no_other():
+    text = (REPOSITORY / "README.md").read_text("utf-8").partition("## Examples\n")[2]
+    listed = re.findall(r"^\| \[`(\w+)`\]\(examples/", text, re.M)
+    folders = [path.name for path in (REPOSITORY / "examples").iterdir() if list(path.glob("*.py"))]
+    assert sorted(listed) == sorted(folders)
+
+
+def test_each_page_can_be_reached_from_the_readme():
+    text = (REPOSITORY / "README.md").read_text("utf-8")
+    assert [page.name for page in PAGES if f"(docs/{page.name}" not in text] == []

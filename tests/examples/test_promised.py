@@ -126,7 +126,7 @@ def test_a_crontab_in_one_file(tmp_path: Path):
     told = ptss_mp("check", "jobs.py", cwd=tmp_path)
     assert told.status == 0, told
     assert "backup <- snapshot\nalarm <- backup, snapshot (run_if=failure)\nsync\n    next: " in told.out
-    ended = ptss_mp("run", "jobs.py", "--workers", "4", "--journal", "jobs.db", "--for", "1s", cwd=tmp_path)
+    ended = ptss_mp("run", "jobs.py", "--workers", "4", "--journal", "jobs.db", "--for", "3s", cwd=tmp_path)
     assert ended.status == 0, ended
     assert (tmp_path / "log").read_text() == "sync\n", "at once, and no more within a quarter of an hour"
 
@@ -135,7 +135,7 @@ def test_a_crontab_in_one_file(tmp_path: Path):
 def test_its_nights(tmp_path: Path, fails: bool):
     (tmp_path / "jobs.py").write_text(CRONTAB.replace(AT_TWO, 'interval="1h"'))
     scripts(tmp_path, backup="exit 3\n" if fails else "")
-    ended = ptss_mp("run", "jobs.py", "--workers", "4", "--journal", "jobs.db", "--for", "2s", cwd=tmp_path)
+    ended = ptss_mp("run", "jobs.py", "--workers", "4", "--journal", "jobs.db", "--for", "4s", cwd=tmp_path)
     assert ended.status == int(fails), ended
     words = set((tmp_path / "log").read_text().splitlines())
     assert {"snapshot /var/snap", "backup /var/snap", "sync"} <= words
