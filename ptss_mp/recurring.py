@@ -422,7 +422,8 @@ class Releases:
             handle._last = future
             handle.runs += 1
         if run.root:
-            if run.slot is not None and run.slot > run.root.last and is_over(run.jobs.values()):
+            older = any((one.slot or 0) < (run.slot or 0) for one in run.root.runs.values())  # of an overlap
+            if run.slot is not None and run.slot > run.root.last and not older and is_over(run.jobs.values()):
                 run.root.last = run.slot
                 remember(self.pool, run.root.name, run.slot)
             del run.root.runs[run.number]

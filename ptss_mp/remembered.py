@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from .errors import JournalError
 from .journaling import counted
 from .keyed import Keyed
-from .keys import release_key
+from .keys import release_key, storable
 from .outcome import instant_text
 from .timetable import FIRST, LAST, utc, wall_ns
 
@@ -41,12 +41,12 @@ def take_up(pool: Pool, name: str, course: Course, anchored: bool) -> None:
     if journal is None:
         return
     try:
-        anchor, last = (_read(text) for text in journal.slots().get(name, (None, None)))
+        anchor, last = (_read(text) for text in journal.slot(storable(name)))
     except (JournalError, ValueError) as error:
         pool.callbacks.log(WARNING, "%s: the journal does not say when it ran last: %s", name, str(error))
         return
     if anchor is None and course.slot:
-        journal.remember_slot(name, None, instant_text(utc(course.slot.wall)))
+        journal.remember_slot(storable(name), None, instant_text(utc(course.slot.wall)))
     elif anchor is not None:
         course.go_on(anchor if course.start is None or not anchored else course.start, last)
 
@@ -91,4 +91,4 @@ def is_over(jobs: Iterable[Future[Any]]) -> bool:
 def remember(pool: Pool, name: str, slot: int) -> None:
     """Note that the run of a slot is over, and those of all slots before it."""
     if pool.journal:
-        pool.journal.remember_slot(name, instant_text(utc(slot)))
+        pool.journal.remember_slot(storable(name), instant_text(utc(slot)))

@@ -28,7 +28,7 @@ class Asking:
 
     def __init__(self, path: str, resume: bool | str, rerun: bool) -> None:
         self.path, self.resume, self.rerun = path, resume, rerun
-        self._reader = threading.Lock()
+        self._reader = threading.RLock()  # a signal handler may submit in the midst of a submission
         self._lookup: store.Lookup | None = None
         self._base = 0  # the last job that was there before this run
 
@@ -103,7 +103,7 @@ class Asking:
         except UnicodeDecodeError as error:
             raise refused(self.path, "bad", f"it holds a text that is none: {error}") from None
 
-    def slots(self) -> dict[str, tuple[str | None, str | None]]:
-        """Return (anchor, last slot) of each recurring task that the journal knew when it was opened, or knows now."""
+    def slot(self, name: str) -> tuple[str | None, str | None]:
+        """Return (anchor, last slot whose run is over) of a recurring task; None: the journal knows none."""
         with self._reading() as lookup:
-            return dict(lookup.slots())
+            return lookup.slot(name)

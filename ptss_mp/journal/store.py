@@ -202,9 +202,10 @@ class Lookup:
         rows = self._db.execute(statement, (key,)).fetchall()
         return Found(*rows[0]) if rows else None
 
-    def slots(self) -> dict[str, tuple[str | None, str | None]]:
-        """Return (anchor, last slot) of each recurring task."""
-        return {name: (anchor, last) for name, anchor, last in self._db.execute("SELECT * FROM tasks").fetchall()}
+    def slot(self, name: str) -> tuple[str | None, str | None]:
+        """Return (anchor, last slot) of a recurring task."""
+        rows = self._db.execute("SELECT anchor, last FROM tasks WHERE name = ?", (name,)).fetchall()
+        return rows[0] if rows else (None, None)
 
     def close(self) -> None:
         """Let go of the file."""

@@ -461,10 +461,10 @@ def test_options_know_the_two():
 def test_slots_of_recurring_tasks(pool):
     with pool() as ex:
         journal = ex._pool.journal
-        assert journal.slots() == {}
+        assert journal.slot("nightly") == (None, None)
         journal.remember_slot("nightly", "2026-12-01T02:00:00Z", "2026-11-01T02:00:00Z")
         journal.remember_slot("nightly", "2026-12-02T02:00:00Z")
-        until(lambda: journal.slots() == {"nightly": ("2026-11-01T02:00:00Z", "2026-12-02T02:00:00Z")})
+        until(lambda: journal.slot("nightly") == ("2026-11-01T02:00:00Z", "2026-12-02T02:00:00Z"))
 
 
 def test_drain_waits_for_the_disk(pool, journal):
