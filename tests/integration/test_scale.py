@@ -62,10 +62,10 @@ def turns(monkeypatch):
     """Processor time of the loop's turns, ns."""
     taken, began, ready = [], [], Poller.ready
 
-    def timed(poller, at, busy):
+    def timed(poller, at, busy, exact):
         if began:
             taken.append(time.thread_time_ns() - began.pop())
-        found = ready(poller, at, busy)
+        found = ready(poller, at, busy, exact)
         began.append(time.thread_time_ns())
         return found
 

@@ -14,6 +14,7 @@ from tests.journal import graph
 
 REPOSITORY = Path(__file__).parents[2]
 CAP_S = 60.0
+LINE_BYTES = 10  # of the log, about
 
 
 def start(folder: Path, jobs: int, policy: str) -> subprocess.Popen[bytes]:
@@ -24,6 +25,23 @@ def start(folder: Path, jobs: int, policy: str) -> subprocess.Popen[bytes]:
     )
 
 
+def killed(program: subprocess.Popen[bytes], log: Path, lines: int) -> bool:
+    """Kill a program once it has written so many more lines; return False if it ended before.
+
+    How fast it is says nothing then: a random time would be too late on one machine and too early on another.
+    """
+    there, end = size(log), time.monotonic() + CAP_S
+    while program.poll() is None and size(log) < there + lines * LINE_BYTES:
+        assert time.monotonic() < end, "it does nothing"
+        time.sleep(0.001)
+    program.kill()
+    return program.wait() != 0
+
+
+def size(log: Path) -> int:
+    return log.stat().st_size if log.exists() else 0
+
+
 def until_done(folder: Path, jobs: int, policy: str, chance: random.Random, kills_max: int) -> tuple[int, Counter[str]]:
     """Kill the program up to so many times, let it end, check what it did; return (kills, how jobs ended)."""
     kills = 0
@@ -31,11 +49,7 @@ def until_done(folder: Path, jobs: int, policy: str, chance: random.Random, kill
         program = start(folder, jobs, policy)
         try:
             if kills < kills_max:
-                try:
-                    program.wait(chance.uniform(0.15, 0.15 + jobs / 2_000))
-                except subprocess.TimeoutExpired:
-                    program.kill()
-                    kills += 1
+                kills += killed(program, folder / "log", chance.randint(1, jobs))
             status = program.wait(CAP_S)
         finally:
             program.kill()
