@@ -348,10 +348,10 @@ class Answers(Freight):
         return rows
 
     def _check_asked(self, job: int, running: int) -> None:
+        if job in self.peeked or job in self.recalled:
+            return  # it may have been taken back, been peeked at, come again, and run now
         if job == running:
             raise Violation(f"an answer for job {job}, which it still runs")
-        if job in self.peeked or job in self.recalled:
-            return
         if any(row[0] == job for row in self.last):  # a job had answered for itself: by now another one may run
             self.peeked.add(job)
             self.flushes -= job == self.last[0][0]  # what the job wrote was none

@@ -280,6 +280,21 @@ def test_peeked_answers_are_dropped_when_they_come_by_the_pipe(hand):
     assert hand.channel.peeked == set()
 
 
+def test_what_was_peeked_at_may_have_come_again_and_run_by_now(hand):
+    """Regression: it was taken back, peeked at, sent to the same worker once more, and running when the frame with its
+    first answer was read; that was called a forgery, and the job ended as `protocol`."""
+    hand.in_page((1, 11), (2, 22))
+    hand.channel.peek(hand.got)
+    hand.got.clear()
+    hand.words[marker.RUNNING], hand.words[marker.NUMBER], hand.words[marker.COMPLETED] = 1, 2, 2
+    hand.say(frame((1, 11), (2, 22), (3, 33)))
+    assert [row[0] for row in hand.read()] == [3]
+    assert not hand.channel.violation
+    hand.say(frame((1, 11)))
+    assert hand.read() == []
+    assert "which it still runs" in hand.channel.violation
+
+
 def test_a_worker_that_rests_between_its_write_and_its_clearing_is_not_read_twice(hand):
     """Regression: the page still showed what had been read from the pipe, and the job was answered twice."""
     hand.in_page((1, 11))
