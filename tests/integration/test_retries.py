@@ -216,6 +216,7 @@ def test_an_attempt_that_fails_within_the_grace_is_the_last(pool, log, gate, tmp
     wait_for_lines(log, 1)
     failing = ex.options(retries=9).submit(tries.by_plan, str(tmp_path / "other"), "value")
     ex._pool.stop(30 * 10**9)
+    until(lambda: ex._pool.core.dropping, "the loop's hearing of it")
     os.kill(future.worker_pid, 9)
     assert future.outcome(CAP_S).status == "crashed"
     assert future.outcome().attempts == 1
